@@ -2,7 +2,7 @@
 
     import indexmill
 
-    with indexmill.open("store") as snapshot:          # the newest; version=7 or alias="prod" pins one
+    with indexmill.open("store") as snapshot:          # newest version, unless version= or alias= pins one
         hits = snapshot.retrieve("who funded the bridge?", k=5)
         answer = snapshot.answer("who funded the bridge?", llm=indexmill.open_llm("gpt-4o-mini"))
 
@@ -105,12 +105,12 @@ def follow(
 ) -> Follower:
     """Serve the newest version of a store, or the one an alias points to, and switch when a new one appears.
 
-    The follower has ``retrieve``, ``retrieve_batch``, ``answer`` and ``answer_batch`` of a snapshot, and ``snapshot()``
-    for several calls on one version. Every ``poll`` seconds it checks for another version, which may be an older one
-    after a rollback. It fetches that version, verifies every byte, and tries it while the current version still serves;
-    then it switches at once. Queries in flight finish on the version they started on. A version that fails is rejected;
-    ``refusal`` and the log of ``indexmill.follower`` say why, and the next poll retries. During a try, two versions are
-    open.
+    The follower has the methods ``retrieve``, ``retrieve_batch``, ``answer`` and ``answer_batch`` of a snapshot; its
+    ``snapshot()`` pins one version for several calls. Every ``poll`` seconds it checks for another version, which may
+    be an older one after a rollback. It fetches that version, verifies every byte, and tries it out while the current
+    version keeps serving; then it switches at once. Queries in flight finish on the version they started on. A version
+    that fails is rejected; ``refusal`` and the log of ``indexmill.follower`` say why, and the next poll retries. While
+    a version is tried out, two versions are open.
 
     poll: None to check only when ``look()`` is called. processes, cache, trust, encoder: as for ``open``.
     methods: the methods to warm up; by default the default method of each version. smoke: questions for which each of
@@ -135,7 +135,7 @@ def follow(
 
 
 def versions(path: str | os.PathLike[str], cache: str | os.PathLike[str] | None = None) -> list[Ref]:
-    """List the versions of a store that can be opened, oldest first: number, manifest, time, note.
+    """List the versions of a store that can be opened, oldest first, as refs with number, manifest, time and note.
 
     Raises SnapshotNotFound if there is no such store.
     """
@@ -145,7 +145,7 @@ def versions(path: str | os.PathLike[str], cache: str | os.PathLike[str] | None 
 
 
 def newest(path: str | os.PathLike[str], cache: str | os.PathLike[str] | None = None) -> Ref:
-    """Return the newest version of a store; raises SnapshotNotFound if nothing was published yet."""
+    """Return the newest version of a store; raises SnapshotNotFound if nothing has been published yet."""
     return _reader(path, cache).resolve()
 
 
@@ -175,7 +175,7 @@ def open_llm(
     base_url: the endpoint, such as http://localhost:8000/v1; OpenAI's by default. The key comes from the environment
     variable ``api_key_env``, a file, or the function ``token_provider`` (module:function), and is read for every call.
     structured: how to request structured output: json_schema, json_object, text, or auto, the first that the endpoint
-    supports. temperature: None for models that accept none. timeout_seconds: for each call.
+    supports. temperature: None for models that accept none. timeout_seconds: the time limit of each call.
     Nothing is read or requested before the first call. Raises ConfigurationError for settings that cannot work.
     """
     from indexmill.models import openai_llm
@@ -207,10 +207,10 @@ def open_encoder(
     proxy: str | None = None,
     timeout_seconds: float = 60.0,
 ) -> OpenAiEmbeddings:
-    """Open an embedding endpoint for questions to an index whose vectors an endpoint made; needs ``indexmill[answer]``.
+    """Open an embedding endpoint to encode questions, for an index built with one; needs ``indexmill[answer]``.
 
-    model: its name at the endpoint, which must be the index's (``models.encoder`` of the manifest). Questions are sent
-    to ``base_url``, OpenAI's by default: a snapshot never names the endpoint. The key is read as for ``open_llm``.
+    model: the name of the index's model (``models.encoder`` in its manifest) at the endpoint. Questions are sent to
+    ``base_url``, by default OpenAI's: a snapshot never names its endpoint. The key is read as for ``open_llm``.
     Nothing is read or requested before the first question. Raises ConfigurationError for settings that cannot work.
     """
     from indexmill.models import openai_embeddings
@@ -240,9 +240,9 @@ def open_reranker(
 
     A cross-encoder is a sentence-transformers model with one output; it needs ``indexmill[rerank]``. An endpoint speaks
     the protocol that Jina, Cohere, vLLM and Text Embeddings Inference share (``/v1/rerank``); it needs
-    ``indexmill[answer]``. model, api_key_env, timeout_seconds: for an endpoint only: the model's name, the environment
-    variable that holds the key, if one is required, and the time limit of a call.
-    Raises ModelUnavailable if a package or the model is missing, BadInput for a model's name beside a folder,
+    ``indexmill[answer]``. For an endpoint only: ``model`` is the model's name, ``api_key_env`` the environment variable
+    that holds the key, if one is required, and ``timeout_seconds`` the time limit of a call.
+    Raises ModelUnavailable if a package or the model is missing, BadInput if a model is named for a folder,
     ConfigurationError for an invalid URL.
     """
     from indexmill.models import reranker
@@ -261,7 +261,7 @@ _LAZY = {
     "UNRESTRICTED": "indexmill.retrieve.rights",
     "open": "indexmill.opening",
 }
-"""The modules of names that are imported on first use: these modules import numpy and pyarrow."""
+"""The module of each name that is imported on first use, since the module imports numpy and pyarrow."""
 
 
 def __getattr__(name: str) -> Any:

@@ -5,8 +5,8 @@
     changed = diff("store", a=6, b=7)
     changed.documents.added        # pyarrow.Array of ids
 
-Shards whose artifact has the same digest in both are not read. The others are compared in groups of shards whose labels
-share a prefix, since these may hold the same rows. So memory holds the ids of one group and the changed ids.
+Shards with the same digest in both snapshots are not read. The others are compared in groups of shards whose labels
+share a prefix, since these may contain the same rows. So only the ids of one group and the changed ids are in memory.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ Groups = Iterator[tuple[list[Artifact], list[Artifact]]]
 
 @dataclass(frozen=True)
 class DocumentDiff:
-    """Documents by id, in the order of the ids; each counts in only one field."""
+    """Sorted ids of documents; each document counts in exactly one field."""
 
     added: pa.Array
     removed: pa.Array
     changed: pa.Array
-    """In both snapshots, with different content hashes."""
+    """Documents in both snapshots whose content hashes differ."""
     moved_from: pa.Array
     moved_to: pa.Array
-    """The same title, text and metadata under another id, pair by pair, as for a renamed file.
+    """Documents with the same title, text and metadata under another id, such as renamed files, in pairs.
 
-    Among equal documents, those of the same source are paired first, the others in the order of the ids.
+    Among equal documents, those of the same source are paired first, then the others in the order of their ids.
     """
     unchanged: int
 
@@ -58,7 +58,7 @@ class Entities:
     added: int
     removed: int
     added_names: tuple[str, ...]
-    """Surfaces of the most mentioned entities, ten by default."""
+    """The surfaces of the most mentioned entities, ten by default."""
     removed_names: tuple[str, ...]
 
 
@@ -88,16 +88,16 @@ class Difference:
     entities: Entities
     bytes: ByteSizes
     bytes_of: Mapping[str, ByteSizes]
-    """By the first word of the artifacts' names: `documents`, `vectors`, `names`."""
+    """Sizes by the first part of the artifacts' names, such as `documents`, `vectors` or `names`."""
     cost: Mapping[str, float]
-    """The total cost of the runs that published the versions after the older one, up to the newer one."""
+    """The total cost of the runs that published the versions after the older snapshot, up to the newer one."""
 
     def settings(self) -> dict[str, tuple[Any, Any]]:
-        """Return the settings that differ, by path: the values of a and b; None if one lacks the setting."""
+        """Return the settings that differ, by path, as pairs of the values of a and b; None for a missing setting."""
         return differing(self.a.manifest.configuration, self.b.manifest.configuration)
 
     def models(self) -> dict[str, tuple[Any, Any]]:
-        """Return the differences of the models' fingerprints, by path."""
+        """Return the model fingerprints that differ, by path, as pairs of the values of a and b."""
         return differing(self.a.manifest.models, self.b.manifest.models)
 
     def environment(self) -> dict[str, tuple[Any, Any]]:
@@ -155,10 +155,10 @@ class Difference:
 
 
 def diff(path: str | os.PathLike[str], a: int | None = None, b: int | None = None, names: int = 10) -> Difference:
-    """Compare version a with version b of a store: by default the parent of b with the newest version.
+    """Compare versions a and b of a store; by default, b is the newest version and a its parent.
 
-    names: the most entities to name. Raises SnapshotNotFound if there is no such store or version, or b has no
-    parent, CorruptBlob if a table that must be read is damaged.
+    names: the maximum number of entities to name. Raises SnapshotNotFound if there is no such store or version, or b
+    has no parent, CorruptBlob if a table that must be read is damaged.
     """
     store = StoreReader(os.fspath(path))
     newer = store.resolve(version=b)
@@ -175,7 +175,7 @@ def diff(path: str | os.PathLike[str], a: int | None = None, b: int | None = Non
 
 
 def compare(a: Snapshot, b: Snapshot, *, names: int = 10, between: Sequence[Ref] = ()) -> Difference:
-    """Compare two snapshots, perhaps of different stores or exports. between: the refs whose costs are summed."""
+    """Compare two snapshots, even of different stores or exports. between: the refs whose costs are summed."""
     added, removed = _counted(a, b, "passages", "passage_id")
     return Difference(
         a=a,
@@ -196,7 +196,7 @@ def compare(a: Snapshot, b: Snapshot, *, names: int = 10, between: Sequence[Ref]
 
 
 def _groups(a: Snapshot, b: Snapshot, table: str) -> Groups:
-    """Yield the differing shards of a table, in groups of a's and b's shards that may hold the same rows."""
+    """Yield the differing shards of a table, in groups of a's and b's shards that may contain the same rows."""
     sides = [{shard.name: shard for shard in snapshot.shards(table)} for snapshot in (a, b)]
     shared = {shard.digest for shard in sides[0].values()} & {shard.digest for shard in sides[1].values()}
     from_shards, to_shards = ({n: one for n, one in side.items() if one.digest not in shared} for side in sides)
@@ -211,7 +211,7 @@ def _groups(a: Snapshot, b: Snapshot, table: str) -> Groups:
 
 
 def _read(snapshot: Snapshot, shards: Sequence[Artifact], *columns: str) -> pa.Table:
-    """Read columns of some shards, concatenated; a table without rows if there is no shard."""
+    """Read columns of some shards into one table, which has no rows if there are no shards."""
     tables = [read_table(snapshot.file(shard.name), shard, columns) for shard in shards]
     return pa.concat_tables(tables) if tables else _no_rows(*columns)
 
@@ -262,14 +262,14 @@ def _documents(a: Snapshot, b: Snapshot) -> DocumentDiff:
 
 
 def _sorted(documents: list[pa.Table]) -> tuple[pa.Array, pa.Array]:
-    """Sort documents by id; returns their ids and content hashes."""
+    """Sort documents by id; return their ids and content hashes."""
     table = pa.concat_tables(documents, promote_options="default").sort_by("document_id")
     ids, hashes = (pa.concat_arrays([pa.array([], pa.string()), *table[name].chunks]) for name in _HASHED)
     return ids, hashes
 
 
 def _moves(gone: pa.Array, come: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Pair the rows with equal hashes: the n-th row of a hash in one with the n-th in the other."""
+    """Pair rows with equal hashes, the n-th such row in ``gone`` with the n-th in ``come``; return their numbers."""
     at = pc.index_in(_numbered(gone), value_set=_numbered(come))
     return np.flatnonzero(at.is_valid()), at.drop_null().to_numpy().astype(np.int64)
 
@@ -292,7 +292,7 @@ def _rest(ids: pa.Array, rows: np.ndarray) -> np.ndarray:
 
 
 def _bodies(snapshot: Snapshot, other_snapshot: Snapshot, ids: pa.Array) -> pa.Array:
-    """Digest title, text and metadata of some documents, read from the shards that the other snapshot lacks."""
+    """Return a digest of each document's title, text and metadata, read from shards that the other snapshot lacks."""
     digests: dict[str, str] = {}
     for shards, _ in _groups(snapshot, other_snapshot, "documents"):
         for shard in shards:
@@ -341,7 +341,7 @@ def _entities(a: Snapshot, b: Snapshot, names: int) -> Entities:
 def _most_mentioned(
     snapshot: Snapshot, shards: Sequence[Artifact], mask: pa.ChunkedArray, names: int
 ) -> list[tuple[int, str, str]]:
-    """Return the ``names`` most mentioned entities: the negated number of mentions, the id and the surface."""
+    """Return the ``names`` most mentioned entities as (negated number of mentions, id, surface)."""
     table = _read(snapshot, shards, "entity_id", "surface", "mentions").filter(mask)
     first = pc.select_k_unstable(table, k=names, sort_keys=[("mentions", "descending"), ("entity_id", "ascending")])
     return [(-row["mentions"], row["entity_id"], row["surface"]) for row in table.take(first).to_pylist()]
@@ -374,7 +374,7 @@ def _summed(refs: Sequence[Ref]) -> dict[str, float]:
 
 
 def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the leaves that differ between two nested mappings, by path: the values of a and b; None if missing."""
+    """Return the leaves of nested mappings that differ, by path, as pairs of the values of a and b; None if missing."""
     from_leaves, to_leaves = dict(_flat(a)), dict(_flat(b))
     return {
         path: (from_leaves.get(path), to_leaves.get(path))

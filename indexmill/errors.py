@@ -1,4 +1,4 @@
-"""The errors a user can meet, each with the exit code of its kind.
+"""The errors that a user can meet, each with its exit code.
 
     IndexmillError                      1
     ├── ConfigurationError              2   settings that contradict themselves or do not exist
@@ -7,14 +7,14 @@
     ├── StoreError                      1   the store cannot be read or written
     │   ├── StoreNotWritable            2   no permission, read-only
     │   │   └── DiskFull                6   no space or quota left; the next run continues
-    │   ├── NotFound                    1   a name the store does not hold (also KeyError)
+    │   ├── NotFound                    1   a name that the store does not contain (also KeyError)
     │   ├── UnsupportedFormat           2   a format that this indexmill does not read
     │   └── CorruptBlob                 1   bytes that do not match their digest, or are missing
     ├── SnapshotNotFound                2   no such version or alias (also FileNotFoundError)
-    ├── FamilyNotFound                  2   the snapshot does not hold what a method needs
+    ├── FamilyNotFound                  2   the snapshot lacks what a method needs
     ├── GateRefused                     3   too many failures, quality or size below the bound
     ├── NotTrusted                      3   a snapshot that too few trusted keys have signed
-    ├── BudgetReached                   4   stopped cleanly, resumable
+    ├── BudgetReached                   4   the budget is used up; the run can be resumed
     └── LeaseLost                       5   another run holds the lease, or committed first
         └── VersionWithdrawn            5   the published version lost a part to another run, and is withdrawn
 
@@ -60,7 +60,7 @@ class StoreError(IndexmillError):
 
 
 class StoreNotWritable(StoreError):
-    """The store's folder, or a file to be written, has no permission or is read-only."""
+    """The store's folder or a file in it is read-only, or permission to write it is missing."""
 
     exit_code = 2
 
@@ -86,7 +86,7 @@ class DiskFull(StoreNotWritable):
 
     @classmethod
     def of_any(cls, error: BaseException, *folders: Path) -> DiskFull | None:
-        """Convert the error of a full disk, which may name no file; ``folders``: where the write may have been."""
+        """Convert an error as ``of`` does, even if it names no file. folders: where the failed write may have been."""
         named = getattr(error, "filename", None)
         if named is not None:
             return cls.of(error, named)
@@ -96,7 +96,7 @@ class DiskFull(StoreNotWritable):
 
 
 class NotFound(StoreError, KeyError):
-    """A name the store does not hold."""
+    """The store does not contain this name."""
 
     def __str__(self) -> str:  # KeyError would print the message's repr
         return str(self.args[0]) if self.args else ""
@@ -119,7 +119,7 @@ class SnapshotNotFound(IndexmillError, FileNotFoundError):
 
 
 class FamilyNotFound(IndexmillError):
-    """The snapshot does not hold what a retrieval method needs."""
+    """The snapshot lacks what a retrieval method needs."""
 
     exit_code = 2
 
@@ -131,13 +131,13 @@ class GateRefused(IndexmillError):
 
 
 class NotTrusted(IndexmillError):
-    """A snapshot that too few trusted keys have signed, or none recently enough."""
+    """Too few trusted keys have signed the snapshot, or none recently enough."""
 
     exit_code = 3
 
 
 class BudgetReached(IndexmillError):
-    """The budget is used up; the run stopped cleanly and a later one continues."""
+    """The budget is used up; the run stopped cleanly, and a later run continues."""
 
     exit_code = 4
 

@@ -1,4 +1,4 @@
-"""The extras of indexmill by optional package, and the error for a missing package."""
+"""The extra of indexmill that installs each optional package, and the error for a missing package."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _EXTRAS = {
     "torch": "rerank",
     "transformers": "rerank",
 }
-"""The packages that a reader needs; the pipeline needs more."""
+"""The extra of each package that a reader may need; all other packages are in the extra ``pipeline``."""
 
 _BY_THEMSELVES = {"yaml": "pyyaml", "socksio": "socksio"}
-"""Pipeline packages that a reader may need alone, by import name: their names for pip."""
+"""The names for pip, by import name, of pipeline packages that a reader may need on their own."""
 
 
 def install(package: str, extra: str = "") -> str:
-    """Return the command that installs an importable package. extra: the one to install, for a package in several."""
+    """Return the command that installs an importable package. extra: the extra to use, for a package in several."""
     if extra:
         return f"pip install 'indexmill[{extra}]'"
     package = package.partition(".")[0]

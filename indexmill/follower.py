@@ -1,8 +1,8 @@
 """Follow a store: serve its newest version, or the one an alias points to, and switch when that changes.
 
 A new version is opened beside the old one. Every byte is verified, each method is used once, and the caller's smoke
-questions are run; only then the follower switches, at once for every later query. Queries in flight finish on the old
-version, which closes after the last of them. A version that fails is rejected: the old one keeps serving, and the
+questions are run; only then does the follower switch, for all later queries at once. Queries in flight finish on the
+old version, which closes after the last of them. A version that fails is rejected: the old one keeps serving, and the
 reason is logged and stored in ``refusal``.
 """
 
@@ -39,7 +39,7 @@ _QUESTION = "What is this about?"
 
 @dataclass(frozen=True, slots=True)
 class RejectedVersion:
-    """A rejected version, and why; ``version`` is None if the store could not be read."""
+    """A rejected version and the reason; ``version`` is None if the store could not be read."""
 
     version: int | None
     reason: str
@@ -117,7 +117,7 @@ class Follower:
     def retrieve(
         self, question: str, *, options: RetrievalOptions | None = None, **changes: Unpack[RetrievalKeywords]
     ) -> list[Hit]:
-        """Retrieve as ``Snapshot.retrieve`` does, from the version served now; every hit names it."""
+        """Retrieve as ``Snapshot.retrieve`` does, from the version served now; every hit has its number."""
         with self.snapshot() as snapshot:
             return snapshot.retrieve(question, options=options, **changes)
 
@@ -153,13 +153,13 @@ class Follower:
 
     @property
     def methods(self) -> tuple[str, ...]:
-        """The retrieval methods of the version served now, the best first."""
+        """The retrieval methods of the version served now, best first."""
         return self._served.snapshot.methods
 
     # Following
 
     def look(self) -> bool:
-        """Check the store now; True if it switched to another version. Never raises: see ``refusal``."""
+        """Check the store now; return True after switching to another version. Never raises: see ``refusal``."""
         with self._polling:
             if self._closed.is_set():
                 return False
@@ -179,7 +179,7 @@ class Follower:
             return self._switch_to(fresh)
 
     def _open(self, before: Snapshot | None) -> Snapshot:
-        """Open the snapshot to serve; returns ``before`` if the ref has not changed."""
+        """Open the snapshot to serve; return ``before`` if the ref has not changed."""
         with LOADING:
             from indexmill.store.blob_cache import BlobCache
             from indexmill.store.reader import StoreReader
@@ -247,7 +247,7 @@ class Follower:
         self.refusal = refusal
 
     def _ensure_polling(self) -> None:
-        """Start the polling thread if it does not run; a forked child has none."""
+        """Start the polling thread unless it is running; a forked child has none."""
         if self._poll is None or self._thread is not None:
             return
         with self._lock:
@@ -263,7 +263,7 @@ class Follower:
         """Forget the polling thread, which a forked child does not have; the next query starts one."""
         self._thread = None
 
-    # Life
+    # Lifecycle
 
     def close(self) -> None:
         """Stop following, and close the snapshot once the queries in flight have finished."""

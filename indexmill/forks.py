@@ -10,8 +10,8 @@ So a fork waits until no thread is importing.
 
 from __future__ import annotations
 
-import concurrent.futures.thread  # noqa: F401 - as logging
-import logging  # noqa: F401 - it locks around forks, and must not register that while LOADING waits for its import
+import concurrent.futures.thread  # noqa: F401 - as for logging
+import logging  # noqa: F401 - registers fork handlers, which must not happen while a fork waits for LOADING
 import os
 import sys
 import threading
@@ -30,13 +30,13 @@ class Renewable(Protocol):
     """An object with state that a forked child cannot use."""
 
     def after_fork(self) -> None:
-        """Replace that state in the child before anything else runs there. Must take no lock."""
+        """Replace the unusable state in the child before anything else runs there. Must take no lock."""
         ...
 
 
 _every: weakref.WeakSet[Renewable] = weakref.WeakSet()
 _torch_has_threads = False
-"""True if an ancestor process had loaded torch, whose threads do not exist here."""
+"""True if an ancestor process had loaded torch; torch's threads do not exist in this process."""
 
 
 def renew_in_children(renewable: Renewable) -> None:
@@ -70,14 +70,14 @@ class Lock:
 
 
 class _Loading(ContextDecorator):
-    """``with LOADING:`` around code, or ``@LOADING``, that may import modules: a fork waits until the code has ended.
+    """``with LOADING:`` or ``@LOADING`` marks code that may import modules: a fork waits until the code has finished.
 
-    Any number of threads may load at the same time. A fork waits for all but its own thread; after PATIENCE it goes on,
-    lest a blocked thread delay it forever.
+    Any number of threads may load at the same time. A fork waits for all threads but its own; after PATIENCE seconds it
+    proceeds, so that a blocked thread cannot delay it forever.
     """
 
     PATIENCE: ClassVar[float] = 10.0
-    """The most seconds that a fork waits."""
+    """The maximum number of seconds that a fork waits."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -98,7 +98,7 @@ class _Loading(ContextDecorator):
                 self._changed.notify_all()
 
     def before_fork(self) -> None:
-        """Wait until no other thread loads, and block new loads until ``after_fork``."""
+        """Wait until no other thread is loading, and block new loads until ``after_fork``."""
         self._changed.acquire()
         self._changed.wait_for(lambda: not self._depths.keys() - {threading.get_ident()}, self.PATIENCE)
 
@@ -121,7 +121,7 @@ class TorchTurn:
 
     libgomp keeps a thread pool for each thread that has computed in parallel; in a child, the thread that forked would
     wait for pool threads of the parent. A thread started in the child gets a new pool of the same size, so results are
-    the same to the bit.
+    bit-identical.
     """
 
     def __init__(self) -> None:
@@ -130,7 +130,7 @@ class TorchTurn:
         renew_in_children(self)
 
     def run(self, act: Callable[[], T]) -> T:
-        """Run ``act``, and return or raise what it does."""
+        """Run ``act``, and return its result or raise its error."""
         if not _torch_has_threads:
             with self._lock:
                 return act()
@@ -153,7 +153,7 @@ def _renew() -> None:
         renewable.after_fork()
 
 
-if hasattr(os, "register_at_fork"):  # only where processes can fork
+if hasattr(os, "register_at_fork"):  # on systems where processes can fork
     os.register_at_fork(after_in_child=_renew)
     os.register_at_fork(
         before=LOADING.before_fork,

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 UNITS = {"docx": "page", "epub": "chapter", "notebook": "cell", "pdf": "page", "pptx": "slide", "xlsx": "sheet"}
-"""The name of a document's pages, by the format in its metadata; ``page`` for any other."""
+"""The name of a document's pages, by the format in its metadata; ``page`` for other formats."""
 
 
 class NodeLabel(NamedTuple):
-    """The label of a node of a graph or tree: its id, title and text. Either of the last two may be empty."""
+    """The label of a node of a graph or tree: its id, title and text. Title and text may be empty."""
 
     id: str
     title: str
@@ -19,7 +19,7 @@ class NodeLabel(NamedTuple):
 
 
 class Box(NamedTuple):
-    """A rectangle on a page: its sides in points from the page's upper left corner. page: from 1."""
+    """A rectangle on a page: its sides in points from the page's upper left corner. Pages count from 1."""
 
     page: int
     left: float
@@ -30,25 +30,25 @@ class Box(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One piece of evidence, best first in the list that holds it.
+    """One piece of evidence; a list of hits is sorted best first.
 
     kind: ``passage``, or another kind that a family returns (a summary, a unit).
-    id: the id of that thing in the snapshot's tables.
+    id: its id in the snapshot's tables.
     score: higher is better; comparable within one question and method only.
     document_ids: the documents the text comes from, sorted for a summary.
     tokens: the number of the text's tokens, as the embedder counts them; None if the snapshot does not record it.
     version: the snapshot's version; None in an exported folder that does not name one.
-    explanation: why it ranks here, JSON-ready; None if the method has nothing to add to the score.
+    explanation: why the hit has its rank, JSON-ready; None if the method has nothing to add to the score.
 
-    For a passage only, as citations:
+    For a passage only, to cite it:
     source: where its document comes from, according to the corpus; None if the corpus has no source.
     span: the passage's offsets in the document's text, ``(start, end)`` in code points, end excluded.
-    metadata: that of its document; ``url`` is taken from it, or from the source.
-    section: the headings above its start, outermost first, without a heading that equals the title; empty in plain
-    text, and in a snapshot built before passages had sections.
+    metadata: the metadata of its document; ``url`` is taken from it, or from the source.
+    section: the headings above the passage's start, outermost first, without a heading that equals the title; empty in
+    plain text, and in a snapshot built before passages had sections.
     pages: the first and last page in a file with pages, ``(first, last)`` from 1; None if unknown. ``unit`` says what a
     page is: a slide of a presentation, a cell of a notebook.
-    boxes: those of the blocks that contain it, even if it begins or ends inside a block; empty if unknown.
+    boxes: the boxes of the blocks that contain the passage, which may begin or end inside a block; empty if unknown.
     """
 
     kind: str
@@ -69,18 +69,18 @@ class Hit:
 
     @property
     def page(self) -> int | None:
-        """Its first page; None without pages."""
+        """The first page of the passage; None without pages."""
         return None if self.pages is None else self.pages[0]
 
     @property
     def unit(self) -> str | None:
-        """The name of its pages: ``page``, ``slide``, ``cell``, ``sheet`` or ``chapter``; None without pages."""
+        """The kind of its pages: ``page``, ``slide``, ``cell``, ``sheet`` or ``chapter``; None without pages."""
         kind = self.metadata.get("format")
         return None if self.pages is None else UNITS.get(kind if isinstance(kind, str) else "", "page")
 
     @property
     def place(self) -> str:
-        """Its pages in the form of a citation: ``p. 3``, ``pp. 3–4``, ``slide 4``; empty without pages."""
+        """The passage's pages as a citation: ``p. 3``, ``pp. 3–4``, ``slide 4``; empty without pages."""
         if self.pages is None:
             return ""
         first, last = self.pages
@@ -89,11 +89,11 @@ class Hit:
 
     @property
     def url(self) -> str | None:
-        """The URL of its document: ``url`` of the metadata, else the source if that is a URL."""
+        """The URL of the document: ``url`` in its metadata, else its source if that is a URL."""
         return url_of(self.metadata, self.source)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the hit as a JSON object; without ``explanation``, pages and boxes if it has none."""
+        """Return the hit as a JSON object, without ``explanation``, pages and boxes if it has none."""
         fields: dict[str, Any] = {
             "kind": self.kind,
             "id": self.id,
@@ -118,6 +118,6 @@ class Hit:
 
 
 def url_of(metadata: Mapping[str, Any], source: str | None) -> str | None:
-    """Return the URL of a document: ``url`` of its metadata, else its source if that is a URL."""
+    """Return the URL of a document: ``url`` in its metadata, else its source if that is a URL."""
     addresses = (metadata.get("url"), source)
     return next((url for url in addresses if isinstance(url, str) and url.startswith(("https://", "http://"))), None)

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 _LONGEST_SHOWN = 40
 _UNSHOWN = re.compile("key|secret|token_provider|password|url|proxy", re.IGNORECASE)
-"""Settings that may hold a secret, by mistake or by design: their values are not shown."""
+"""Settings that may contain a secret, by mistake or by design: their values are not shown."""
 
 
 class WrongSettings(ValueError):
-    """Mistakes inside a setting, found by its validator, by name: ``{"k2": "there is no such setting"}``."""
+    """Mistakes that a setting's validator found inside it, by name: ``{"k2": "there is no such setting"}``."""
 
     def __init__(self, by_name: Mapping[str, str]) -> None:
         super().__init__("; ".join(f"{name}: {wrong}" for name, wrong in by_name.items()))
@@ -125,7 +125,7 @@ _UNKNOWN = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 def _at(schema: Mapping[str, Any], loc: Sequence[int | str], above: str) -> tuple[str, Mapping[str, Any]]:
     """Find the key and the schema at pydantic's location ``loc``; for an unknown setting, the schema of its section.
 
-    pydantic appends the branch of a union to the location; it is not part of the key.
+    pydantic appends the branch of a union to the location; the branch is not part of the key.
     """
     key, node = above, schema
     for part in loc:

@@ -39,8 +39,8 @@ def open(  # noqa: A001
     ``indexmill[cloud]``), with credentials from the environment.
 
     The newest version is opened unless ``version`` or ``alias`` pins one; versions published later are not noticed.
-    processes: more than one starts that many worker processes, which answer batches of questions instead of this
-    process, and end with ``close``. Leave it at 1 if the readers are separate processes already.
+    processes: if above 1, the number of worker processes that answer batches of questions instead of this process; they
+    end with ``close``. Leave it at 1 if the readers already are separate processes.
     manifest: the SHA-256 that the manifest must have, as ``indexmill show --json`` prints it; any other manifest is
     rejected before parsing.
     cache: the folder for files fetched from an object store and for arrays assembled from all shards, which processes
@@ -48,10 +48,10 @@ def open(  # noqa: A001
     store uses the user's cache folder. The files a method needs are fetched when it is first used.
     trust: whose signatures the version must have: a ``Trust``, or a JSON file as ``indexmill sign --help`` shows it;
     needs ``indexmill[signed]``. A version without these signatures raises NotTrusted before it is parsed.
-    encoder: encodes questions if an endpoint made the index's vectors: see ``open_encoder``. Without it, such an index
-    answers only questions with ``vectors=`` and methods that need no vectors.
+    encoder: the endpoint that encodes questions if the index's vectors come from an endpoint: see ``open_encoder``.
+    Without it, such an index can be queried only with ``vectors=`` or with methods that need no vectors.
     Raises SnapshotNotFound if the store, version or alias does not exist or the manifest has another SHA-256, and
-    BadInput for both a version and an alias, less than one process, or a ``manifest`` that is not a SHA-256.
+    BadInput for both a version and an alias, fewer than one process, or a ``manifest`` that is not a SHA-256.
     """
     from indexmill.store.blob_cache import BlobCache
     from indexmill.store.bucket import place_of
@@ -68,7 +68,7 @@ def open(  # noqa: A001
     where, reopen = place_of(path), partial(open, manifest=manifest, cache=cache, trust=policy)
     if isinstance(where, Path) and is_exported(where):
         if version is not None or alias is not None:
-            raise SnapshotNotFound(f"{where}: is an exported folder, which holds one snapshot and no other versions")
+            raise SnapshotNotFound(f"{where}: an exported folder contains one snapshot, without versions or aliases")
         exported = ExportedFolder(where, manifest, policy)
         assemblies = _assemblies(where, cache, exported.digest)
         pool = _pool(processes, reopen, where)
@@ -153,7 +153,7 @@ def _pool(processes: int, reopen: Callable[..., Snapshot], where: Path | str, *w
 
 
 def _open_blob(store: StoreReader, version: int | None, artifact: Artifact) -> Path:
-    """Open the local file of a blob; raises CorruptBlob, or SnapshotNotFound if the version was removed."""
+    """Return the local file of a blob; raises CorruptBlob, or SnapshotNotFound if the version was removed."""
     try:
         return store.blob(artifact.digest, artifact.bytes)
     except CorruptBlob:

@@ -1,7 +1,7 @@
-"""The results of a method for each question of an evaluation: the lines of ``evaluate --output``.
+"""The result of a method for each question of an evaluation: the lines of ``evaluate --output``.
 
-From the lines alone one can compute another table without retrieval: at other depths, within a token budget, or for
-some of the questions. They hold no text of the corpus, only the questions.
+Other tables can be computed from the lines without retrieving again: at other depths, within a token budget, or for
+some of the questions. The lines contain the questions, but no text of the corpus.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class QuestionResult:
     """The result of one method for one question.
 
     ranks: the rank of each gold document among the distinct documents of the hits, from 1; None if it is absent.
-    recall: by k. milliseconds: the question's share of the time that its batch took, without encoding.
+    recall: the recall at each k. milliseconds: the question's share of the time that its batch took, without encoding.
     """
 
     method: str
@@ -54,12 +54,12 @@ class QuestionResult:
         return evidence_documents(self.hits)
 
     def missed(self, k: int) -> list[tuple[str, int | None]]:
-        """Return the gold documents that are not among the first k, each with its rank."""
+        """Return the gold documents that are not among the first k documents, each with its rank."""
         pairs = zip(self.gold_ids, self.ranks, strict=True)
         return [(gold, rank) for gold, rank in pairs if rank is None or rank > k]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the result as the JSON object of a line."""
+        """Return the result as a line's JSON object."""
         return {
             "method": self.method,
             "id": self.id,
@@ -74,7 +74,7 @@ class QuestionResult:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> QuestionResult:
-        """Read the result in a line's JSON object; raises KeyError, TypeError or ValueError for an invalid one."""
+        """Parse a line's JSON object; raises KeyError, TypeError or ValueError if it is invalid."""
         return cls(
             method=record["method"],
             id=record["id"],
@@ -94,7 +94,7 @@ def evidence_documents(hits: Iterable[Hit | HitReference]) -> list[str]:
 
 
 def ranks_of(gold_ids: Sequence[str], documents: Sequence[str]) -> tuple[int | None, ...]:
-    """Return the rank of each gold document among distinct documents, from 1; None if it is not among them."""
+    """Return the rank of each gold document among distinct documents, from 1; None if it is absent."""
     rank = {document: place for place, document in enumerate(documents, start=1)}
     return tuple(rank.get(gold) for gold in gold_ids)
 
@@ -118,7 +118,7 @@ def write_results(path: str | Path, results: Iterable[QuestionResult]) -> None:
 
 
 def read_results(path: str | Path) -> list[QuestionResult]:
-    """Read a file that ``write_results`` wrote; raises BadInput, naming the line, for one that is not a result."""
+    """Read a file that ``write_results`` wrote; raises BadInput, naming the first line that is not a result."""
     try:
         lines = Path(path).read_bytes().splitlines()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""A snapshot, opened read-only: retrieval from its tables and arrays, and answers.
+"""Retrieve from the tables and arrays of a snapshot that is opened read-only, and answer questions.
 
 Nothing is read before it is needed; tables are read once per shard and only in the columns that retrieval needs. Every
 public call is thread-safe.
@@ -51,7 +51,7 @@ ENCODER: CacheKey[Embedder] = CacheKey("encoder")
 _MASKS: CacheKey[Masks] = CacheKey("masks")
 
 _MAX_BATCH = 64
-"""The most questions of concurrent threads in one batch."""
+"""The maximum number of questions from concurrent threads in one batch."""
 
 
 class Snapshot(Artifacts):
@@ -71,7 +71,7 @@ class Snapshot(Artifacts):
         version = None if ref is None else ref.version
         super().__init__(path, open_local, manifest, version, _pack_schema, assemblies, local)
         self.ref = ref
-        """The ref that published it; None for an exported folder and for a candidate."""
+        """The ref that published the snapshot; None for an exported folder and for a candidate."""
         self.pool = pool
         self._batcher: MicroBatcher[list[Hit]] = MicroBatcher(_MAX_BATCH)
         self._endpoint: OpenAiEmbeddings | None = None
@@ -81,12 +81,12 @@ class Snapshot(Artifacts):
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
-        """The retrieval methods that this snapshot holds the artifacts for, the best first."""
+        """The retrieval methods whose artifacts this snapshot contains, best first."""
         return available(self.manifest)
 
     @property
     def default_method(self) -> str:
-        """The method used if none is named: the best that the snapshot holds."""
+        """The method used if none is named: the best available one."""
         return self.methods[0]
 
     def retrieve(
@@ -96,13 +96,12 @@ class Snapshot(Artifacts):
 
         Concurrent calls from several threads with equal options share batches.
 
-        options, changes: see ``RetrievalOptions``; ``retrieve(question, k=3)`` changes one of the options, by default
-        of ``RetrievalOptions()``.
-        Raises BadInput for a k below 1, a question that is not a text or has more than 16,384 characters, a filter that
-        is malformed or names a field that no document has, vectors of another shape, an unknown option, or a parameter
-        that the method does not take, FamilyNotFound for a method that the snapshot does not hold, ModelUnavailable if
-        there are no ``vectors`` and the encoder cannot be opened here, CorruptBlob if artifacts are damaged or
-        inconsistent.
+        options: see ``RetrievalOptions``. changes: options that replace those of ``options``, such as ``k=3``.
+        Raises BadInput for a k below 1, a question that is not a string or has more than 16,384 characters, a filter
+        that is malformed or names a field that no document has, vectors of the wrong shape, an unknown option, or a
+        parameter that the method does not take, FamilyNotFound for a method whose artifacts the snapshot lacks,
+        ModelUnavailable if there are no ``vectors`` and the encoder cannot be opened here, CorruptBlob if artifacts are
+        damaged or inconsistent.
         """
         options = RetrievalOptions.of(options, changes)
         with retrieval() as report:
@@ -118,7 +117,7 @@ class Snapshot(Artifacts):
         options: RetrievalOptions | None = None,
         **changes: Unpack[RetrievalKeywords],
     ) -> list[list[Hit]]:
-        """Return the hits of many questions at once: to the bit what each gets alone. Raises as ``retrieve`` does."""
+        """Return the hits for many questions, bit-identical to separate calls. Raises as ``retrieve`` does."""
         if isinstance(questions, str):
             raise BadInput("questions is one string; expected a sequence of questions")
         options = RetrievalOptions.of(options, changes)
@@ -139,7 +138,7 @@ class Snapshot(Artifacts):
         report.result(about, list(map(len, rankings)))
 
     def _search(self, options: RetrievalOptions, questions: Sequence[str]) -> list[list[Hit]]:
-        """Return the hits of some questions; a fork waits for the first retrieval of a kind, which imports modules."""
+        """Return the hits for some questions; a fork waits for the first retrieval of a kind, which imports modules."""
         kind = (
             options.method,
             options.explain,
@@ -208,10 +207,10 @@ class Snapshot(Artifacts):
     def answer_batch(
         self, questions: Sequence[str], *, options: RetrievalOptions | None = None, **changes: Unpack[AnswerKeywords]
     ) -> list[Answer]:
-        """Return the answers to many questions, each from the hits that it gets alone; ``concurrency`` calls at a time.
+        """Return the answers to many questions, each from its own hits, with ``concurrency`` calls at a time.
 
-        The arguments are those of ``answer``. If the model does not answer a question, its answer has an ``error`` and
-        the others are kept; only LlmForbidden ends the batch.
+        Takes the arguments of ``answer``. If the model does not answer a question, its answer has an ``error`` and the
+        other answers are kept; only LlmForbidden ends the batch.
         """
         with LOADING:
             from indexmill.answer.answer_types import AnswerOptions
@@ -222,15 +221,16 @@ class Snapshot(Artifacts):
     def encode(self, questions: Sequence[str]) -> Vectors:
         """Encode questions with the snapshot's encoder: ``(n_questions, d) float32``, of unit length.
 
-        If an endpoint made the index's vectors, the endpoint named by ``use_encoder`` or ``open`` encodes; its errors
-        are in ``indexmill.models.llm_errors``. Raises ModelUnavailable if the encoder cannot be opened here.
+        If the index's vectors come from an endpoint, the endpoint named by ``use_encoder`` or ``open`` encodes the
+        questions; its errors are in ``indexmill.models.llm_errors``. Raises ModelUnavailable if the encoder cannot be
+        opened here.
         """
         return self._encoded([check_question(question) for question in questions], query=True)
 
     def encode_texts(self, texts: Sequence[str]) -> Vectors:
-        """Encode texts as the index encodes texts, such as names: ``(n_texts, d) float32``, of unit length.
+        """Encode texts that are not questions, such as names, as the index does: ``(n_texts, d) float32`` unit vectors.
 
-        This differs from ``encode`` if the encoder prefixes questions and other texts with different prompts.
+        The vectors differ from those of ``encode`` if the encoder prefixes questions and texts with different prompts.
         Raises ModelUnavailable if the encoder cannot be opened here.
         """
         return self._encoded([check_question(text) for text in texts], query=False)
@@ -258,7 +258,7 @@ class Snapshot(Artifacts):
     def use_encoder(self, endpoint: OpenAiEmbeddings | None) -> None:
         """Encode questions at this endpoint, opened by ``indexmill.open_encoder``, if an endpoint made the vectors.
 
-        A snapshot that carries its encoder ignores it. None: no endpoint is called. Call it before the first question.
+        Call it before the first question. A snapshot with its own encoder ignores it; with None, no endpoint is called.
         """
         self._endpoint = endpoint
 
@@ -307,7 +307,7 @@ class Snapshot(Artifacts):
         """
         return Access.of(self.manifest, self.path)
 
-    # Life
+    # Lifecycle
 
     def close(self) -> None:
         """Release everything that was read; returned arrays stay valid. Later calls raise StoreError."""

@@ -1,7 +1,7 @@
 """Spans and metrics through the API of OpenTelemetry.
 
-Only the API is used: the process's provider exports what it reports; without a provider nothing is exported. Nobody can
-have set a provider before the API is imported, so this module never imports it: without the API a span costs one
+Only the API is used: the process's provider exports what is reported; without a provider nothing is exported. No
+provider can be set before the API is imported, so this module never imports it: without the API a span costs one
 dictionary look-up. ``indexmill.telemetry_sdk`` sets a provider from the environment.
 
 A span carries names, counts and times. It never carries a question, a prompt, a text or id of a document, or the
@@ -28,11 +28,11 @@ _RUN_SECONDS = (1.0, 10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0, 
 _MODEL_SECONDS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 _TOKENS = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262144.0, 1048576.0)
 _HITS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
-"""Bounds of histograms; for models, as OpenTelemetry's conventions recommend."""
+"""The bounds of histograms; those for models follow OpenTelemetry's conventions."""
 
 
 class Metric(NamedTuple):
-    """A metric: a counter without bounds, else a histogram."""
+    """A metric: a histogram if it has bounds, else a counter."""
 
     unit: str
     description: str
@@ -77,7 +77,7 @@ _NOTHING = Span()
 
 
 class _Recorded(Span):
-    """A span of the API, the current one during its block."""
+    """A span of the API, which is the current span during its block."""
 
     __slots__ = ("_attached", "_span", "recorded")
 
@@ -118,8 +118,8 @@ def span(
 ) -> Span:
     """Start a span that ends with its block; it records nothing without a provider.
 
-    inner: only as a child of another span, never as the root of a trace. links: contexts of other traces that this work
-    belongs to, from ``current``.
+    inner: start it only as a child of another span, never as the root of a trace. links: contexts of other traces that
+    this work belongs to, from ``current``.
     """
     api, provider = _provider("trace")
     if provider is None or _MUTED.get():
@@ -163,7 +163,7 @@ def carried() -> dict[str, str]:
 
 @contextlib.contextmanager
 def joined(headers: Mapping[str, str]) -> Iterator[None]:
-    """Continue the trace of a ``traceparent`` header in the block; does nothing without header or provider."""
+    """Continue the trace of a ``traceparent`` header in the block; does nothing without the header or a provider."""
     if "traceparent" not in headers or _provider("trace")[1] is None:
         yield
         return
@@ -205,7 +205,7 @@ def record(name: str, value: float, attributes: Attributes | None = None) -> Non
 
 
 class RetrievalReport:
-    """A retrieval as one span and two metrics. Stages are attributes: a span can cost more than a short stage."""
+    """Reports a retrieval as one span and two metrics; stages are attributes, since spans can cost more than stages."""
 
     def __init__(self) -> None:
         self.attributes: dict[str, Value] = {}

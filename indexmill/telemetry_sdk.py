@@ -1,7 +1,7 @@
 """Set up the SDK of OpenTelemetry from the standard environment variables, for the processes of indexmill's commands.
 
 A library must not do this: an application that imports indexmill sets up its own provider. A command or a worker of a
-run is the application. Nothing is set up unless a variable requests it, and an existing provider stays, as under
+run is the application. Nothing is set up unless a variable requests it, and an existing provider is kept, as under
 ``opentelemetry-instrument``.
 """
 
@@ -20,14 +20,14 @@ _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 _FLUSH_MS = 5_000
 
 _configured: set[int] = set()
-"""The processes in which ``configure`` was called; a forked child is another one."""
+"""The ids of the processes that called ``configure``; a forked child has its own."""
 
 
 def requested_exporters(environment: Mapping[str, str] | None = None) -> dict[str, list[str]]:
     """Return the exporters that the environment requests, by signal: ``{"TRACES": ["otlp"]}``.
 
-    A signal is exported if ``OTEL_<SIGNAL>_EXPORTER`` names exporters, or if OTLP has an endpoint; an exporter
-    ``none`` and ``OTEL_SDK_DISABLED=true`` turn it off.
+    A signal is exported if ``OTEL_<SIGNAL>_EXPORTER`` names exporters, or if OTLP has an endpoint; the exporter
+    ``none`` or ``OTEL_SDK_DISABLED=true`` turns it off.
     """
     variables = os.environ if environment is None else environment
     if variables.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
@@ -45,7 +45,7 @@ def requested_exporters(environment: Mapping[str, str] | None = None) -> dict[st
 def configure() -> str | None:
     """Set up providers for the signals that the environment requests, once per process.
 
-    Returns a warning if a package is missing or a variable invalid; the command goes on with less telemetry.
+    Returns a warning if a package is missing or a variable is invalid; the command continues with less telemetry.
     """
     if os.getpid() in _configured:
         return None
@@ -69,7 +69,7 @@ def configure() -> str | None:
 
 
 def flush() -> None:
-    """Send pending spans and metrics within some seconds; does nothing without an SDK provider."""
+    """Send pending spans and metrics within a few seconds; does nothing without an SDK provider."""
     for name in ("trace", "metrics"):
         api: Any = sys.modules.get(f"opentelemetry.{name}")
         if api is None:
@@ -103,7 +103,7 @@ def _set_up(signal: str, exporters: list[str]) -> None:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        if hasattr(trace.get_tracer_provider(), "force_flush"):  # another SDK's
+        if hasattr(trace.get_tracer_provider(), "force_flush"):  # set by another SDK
             return
         provider = TracerProvider(resource=_resource())
         for exporter in opened:
@@ -120,7 +120,7 @@ def _set_up(signal: str, exporters: list[str]) -> None:
 
 
 def _exporter(signal: str, name: str) -> Any:
-    """Open an exporter by its name in the environment; it reads its settings there."""
+    """Open the exporter that the environment names; it reads its settings from the environment."""
     if name == "otlp":
         general = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
         protocol = os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", general)
@@ -129,12 +129,12 @@ def _exporter(signal: str, name: str) -> Any:
 
     entries = entry_points(group=f"opentelemetry_{signal.lower()}_exporter", name=name)
     if not entries:
-        raise LookupError(f"there is no exporter {name!r} of {signal.lower()}")
+        raise LookupError(f"there is no exporter {name!r} for {signal.lower()}")
     return next(iter(entries)).load()()
 
 
 def _resource() -> Any:
-    """Describe this process: as the environment does, with the service's name ``indexmill`` if it gives none."""
+    """Describe this process as the environment does; the name of the service defaults to ``indexmill``."""
     from opentelemetry.sdk.resources import Resource
 
     import indexmill

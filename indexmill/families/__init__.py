@@ -1,1 +1,1 @@
-"""The reader side of the index families, a folder each."""
+"""The reader side of the index families, one folder per family."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 OpenLocal = Callable[["Artifact"], Path]
-"""Returns the verified local file of an artifact; raises CorruptBlob."""
+"""A function that returns the verified local file of an artifact; raises CorruptBlob."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class CacheKey(Generic[T]):
     """The key of a value, or of one value per name, that each snapshot computes once: see ``Artifacts.once``."""
 
     what: str
-    """The value in words, for messages."""
+    """The value's name in messages."""
 
 
 _ABSENT = object()
@@ -54,9 +54,9 @@ _UNPACKED: CacheKey[Sequence[pa.RecordBatch] | None] = CacheKey("unpacked")
 
 @contextmanager
 def sound(path: Path | str, what: str) -> Iterator[None]:
-    """Convert errors that inconsistent artifacts cause in reading code to CorruptBlob.
+    """Raise CorruptBlob instead of the errors that inconsistent artifacts cause in the block.
 
-    A MemoryError passes: declared sizes were checked before, so this machine lacks memory.
+    A MemoryError is not converted: declared sizes were checked before, so this machine lacks memory.
     """
     try:
         yield
@@ -112,13 +112,13 @@ class Artifacts:
         return artifact
 
     def shards(self, name: str) -> tuple[Artifact, ...]:
-        """Return the artifacts ``name/<shard>`` in the order of their labels, else the one called ``name``, if any."""
+        """Return the artifact ``name``, or else the artifacts ``name/<shard>`` in the order of their labels."""
         self._check_open()
         whole = self.manifest.artifact(name)
         return self.manifest.under(name) if whole is None else (whole,)
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return a table, its shards concatenated; all columns unless some are named. Raises NotFound, CorruptBlob."""
+        """Return all columns of a table or those named, from all shards. Raises NotFound, CorruptBlob."""
         with LOADING:
             import pyarrow as pa
 
@@ -196,7 +196,7 @@ class Artifacts:
         return self._open_local(self.artifact(name))
 
     def vectors(self, name: str, array: str) -> Consecutive:
-        """Return one array of every artifact ``name/<label>``, opened on first access to its rows: ``(n, d)`` maps."""
+        """Return an array of every artifact ``name/<label>``: ``(n, d)`` memory maps, each opened on first access."""
         from indexmill.retrieve.consecutive import Consecutive
 
         artifacts = self.shards(name)
@@ -210,9 +210,9 @@ class Artifacts:
         return Consecutive(lengths, lambda number: self.arrays(artifacts[number].name)[array])
 
     def row_vectors(self, table: str) -> Sequence[npt.NDArray[np.float32]]:
-        """Return the vectors of ``passages`` or directions of ``sentences``: ``(n, d)`` maps, a row per table row.
+        """Return the vectors of ``passages`` or the directions of ``sentences``, one per table row, as memory maps.
 
-        Raises CorruptBlob unless there are as many.
+        The shape of each is ``(n, d)``. Raises CorruptBlob if the total number differs from the table's rows.
         """
         vectors = self.vectors("vectors", table)
         rows = sum(shard.rows or 0 for shard in self.shards(table))
@@ -221,14 +221,14 @@ class Artifacts:
         return vectors
 
     def check_same_shards(self, *names: str) -> None:
-        """Raise CorruptBlob unless the artifacts ``name/<shard>`` of some names have the same shards."""
+        """Raise CorruptBlob unless the artifacts ``name/<shard>`` have the same shards for all names."""
         labels = [[shard.name.partition("/")[2] for shard in self.shards(name)] for name in names]
         if any(some != labels[0] for some in labels):
             raise CorruptBlob(f"{self.path}: {' and '.join(names)} are not in the same shards")
 
     @cached_property
     def dimensions(self) -> int | None:
-        """The length of a passage's vector; None if the snapshot holds no vectors."""
+        """The length of a passage's vector; None if the snapshot has no vectors."""
         shards = self.vectors("vectors", "passages")
         return int(shards[0].shape[1]) if shards else None
 
@@ -249,18 +249,18 @@ class Artifacts:
     def assembled(
         self, name: str, make: Callable[[], Mapping[str, npt.NDArray[Any]]]
     ) -> Mapping[str, npt.NDArray[Any]]:
-        """Return the arrays that ``make`` computes from this snapshot alone, cached by name; read-only.
+        """Return the arrays that ``make`` computes only from this snapshot, cached by name; read-only.
 
         They are memory-mapped if a disk cache stores them: see ``indexmill.store.assemblies``. The name is a plain path
-        component that ends with a number; raise it whenever ``make`` returns something else for the same shards.
+        component that ends with a number; raise the number when ``make`` returns something else for the same shards.
         """
         assemblies = self._assemblies
         return self.once(_ASSEMBLED, make if assemblies is None else lambda: assemblies.arrays(name, make), name)
 
     def unpacked(self, name: str, columns: Sequence[str]) -> Sequence[pa.RecordBatch] | None:
-        """Return columns of the tables ``name/<shard>``, a batch for each in label order, mapped from the disk cache.
+        """Return columns of the tables ``name/<shard>``, one batch per shard by label, mapped from the disk cache.
 
-        None if no disk cache stores them, or if one of the tables cannot be read.
+        Returns None if no disk cache stores them, or if one of the tables cannot be read.
         """
         assemblies = self._assemblies
         if assemblies is None:

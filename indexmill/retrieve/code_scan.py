@@ -1,15 +1,15 @@
-"""Codes of passages: 8-bit steps that are scanned for the nearest passages, whose vectors then rank them.
+"""Passage codes: vectors quantised to 8 bits, scanned for the nearest passages, which exact vectors then rank.
 
-A code stands for a passage's vector plus ``weight`` times that of its document's title, with a step of REACH / 127 /
-sqrt(d) for every component; a component beyond the reach is clipped. faiss multiplies codes by the question, itself in
-8-bit steps, as integers, so a scan has the same result everywhere. The error of a scanned product is bounded, by Cauchy
-and Schwarz, by the distance of a passage from its code, which the pack stores, plus that of the question from its
-steps. So rows become candidates in the order of their scanned products until none of the rest can be among the k best;
-the exact products of the candidates decide. The result is bit-identical to scanning all vectors
-(``indexmill.retrieve.dense``); only the time differs.
+A code encodes a passage's vector plus ``weight`` times the vector of its document's title, in steps of REACH / 127 /
+sqrt(d) for every component; a component beyond the reach is clipped. faiss multiplies codes by the question, also
+quantised to 8 bits, as integers, so a scan has the same result everywhere. By the Cauchy-Schwarz inequality, the error
+of a scanned product is bounded by the distance of the passage from its code, which the pack stores, plus that of the
+question from its quantised form. So rows become candidates in the order of their scanned products until none of the
+remaining rows can be among the k best; the exact products of the candidates decide. The result is bit-identical to
+scanning all vectors (``indexmill.retrieve.dense``); only the time differs.
 
 Rejected: scanning float16 (twice the bytes, and twice the time); learned ranges per dimension, which would change every
-code with each passage that is added.
+code whenever a passage is added.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Exact = Callable[[Rows], Scores]
 _CODES: CacheKey[PassageCodes | None] = CacheKey("passage codes")
 
 REACH = 5.5
-"""The largest component of a code, in units of 1 / sqrt(d), the typical component of a unit vector."""
+"""The largest component of a code, in units of 1 / sqrt(d), the typical size of a unit vector's components."""
 
 _MOST = 127
 _MIDDLE = 128
 _CANDIDATES = 32
-"""The number of candidates of the first scan, plus 4 per requested row: nine of ten questions need 2 per row."""
+"""The number of candidates of the first scan, plus 4 per requested row: nine out of ten questions need 2 per row."""
 
 _SCANNED_SHARE = 8
 """If more than 1 / _SCANNED_SHARE of the rows would be candidates, all vectors are scanned instead."""
@@ -47,7 +47,7 @@ _FAR = 0.999
 
 
 def encoded(vectors: Vectors, weight: float) -> dict[str, npt.NDArray[Any]]:
-    """Encode vectors ``(n, d) float32``, those of titles added with ``weight``, as the pack ``shared_schema.CODES``."""
+    """Encode vectors ``(n, d) float32``, which include titles with this weight, as the pack ``shared_schema.CODES``."""
     step = np.float32(REACH / _MOST / np.sqrt(vectors.shape[1]))
     steps = np.rint(vectors / step).clip(-_MOST, _MOST)
     rest = vectors.astype(np.float64) - steps.astype(np.float64) * np.float64(step)
@@ -60,10 +60,10 @@ def encoded(vectors: Vectors, weight: float) -> dict[str, npt.NDArray[Any]]:
 
 
 def joined_codes(packs: Sequence[Arrays]) -> dict[str, npt.NDArray[Any]]:
-    """Join the codes of shards, at least one, to an index that faiss maps: see ``PassageCodes``.
+    """Join the codes of one or more shards into an index that faiss can map: see ``PassageCodes``.
 
-    index: ``(bytes,) uint8``, an index of faiss as it serialises it. bound, far: a distance, and the rows that
-    exceed it. scale: as in the packs. Raises ImportError without faiss.
+    index: ``(bytes,) uint8``, the serialised faiss index. bound, far: a distance from the codes, and the rows that are
+    farther from theirs. scale: as in the packs. Raises ImportError without faiss.
     """
     import faiss
 
@@ -83,10 +83,10 @@ def joined_codes(packs: Sequence[Arrays]) -> dict[str, npt.NDArray[Any]]:
 
 
 class PassageCodes:
-    """The codes of all passages of a snapshot. Thread-safe: faiss only reads."""
+    """The codes of all passages of a snapshot. Thread-safe, since faiss only reads them."""
 
     def __init__(self, arrays: Arrays) -> None:
-        """arrays: those of ``joined_codes``, not copied. Raises ImportError without faiss."""
+        """arrays: the result of ``joined_codes``, which is not copied. Raises ImportError without faiss."""
         import faiss
 
         self._faiss: Any = faiss  # its stubs are incomplete
@@ -94,7 +94,7 @@ class PassageCodes:
         reader = self._faiss.ZeroCopyIOReader(self._faiss.swig_ptr(self._bytes), self._bytes.size)
         self._index = self._faiss.read_index(reader)
         self.step, self.weight = arrays["scale"].tolist()
-        """The size of a step, and the weight of a title."""
+        """The quantisation step, and the weight of the title vectors."""
         self._bound, self._far = float(arrays["bound"][0]), arrays["far"]
         self._longest = 1.0 + self.weight + self._bound
 
@@ -104,9 +104,9 @@ class PassageCodes:
     def nearest(
         self, question: npt.NDArray[np.float32], k: int, exact: Exact, allowed: Allowed | None = None
     ) -> tuple[Rows, Scores] | None:
-        """Find the k rows of largest exact product with a question ``(d,)``, and the products; ties by row.
+        """Find the k rows with the largest exact products with a question ``(d,)``, and the products; ties by row.
 
-        allowed: ``(n,)``, a mask of the rows that may be found. Returns None if scanning all vectors is no slower.
+        allowed: ``(n,)``, a mask of the rows that may be returned. Returns None if scanning all vectors is no slower.
         """
         length = float(np.sqrt(np.add.reduce(question.astype(np.float64) ** 2)))
         largest = float(np.abs(question).max(initial=0.0))
@@ -153,7 +153,7 @@ def _open_codes(artifacts: Artifacts) -> PassageCodes | None:
     try:
         import faiss
 
-        # The name has the version because another release of faiss may serialise an index differently.
+        # The name contains faiss's version, since another release may serialise an index differently.
         return PassageCodes(artifacts.assembled(f"passage_codes.{faiss.__version__}.1", join))
     except ImportError:
         return None

@@ -1,7 +1,7 @@
-"""Columns of pairs (question, row): numpy operations over many questions at once, bit-identical to one at a time.
+"""Operations on columns of (question, row) pairs: many questions at once, bit-identical to one question at a time.
 
-A pair is one int64, the question in the high bits, so that pairs sort by question and then by row. Sums add up values
-in their order within a question, so no sum depends on another question.
+A pair is one int64 with the question in the high bits, so that pairs sort by question and then by row. A sum adds the
+values of one question in their order, so it does not depend on other questions.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def before(lengths: Sequence[int] | Rows) -> Rows:
 
 
 def runs(begins: npt.NDArray[np.integer], lengths: Rows) -> Rows:
-    """Concatenate ranges: for each beginning, as many consecutive rows as its length."""
+    """Concatenate ranges of rows, given the first row and the length of each."""
     return np.asarray(np.arange(int(lengths.sum())) + (begins - before(lengths)).repeat(lengths), dtype=np.int64)
 
 
 def changes(ordered: npt.NDArray[np.integer]) -> npt.NDArray[np.bool_]:
-    """Mark the first sorted value, and each that differs from the one before."""
+    """Return a mask of the first sorted value and of each value that differs from its predecessor."""
     differ = np.empty(len(ordered), dtype=np.bool_)
     differ[:1] = True
     np.not_equal(ordered[1:], ordered[:-1], out=differ[1:])
@@ -66,7 +66,7 @@ def distinct(values: Rows) -> Rows:
 
 
 def positions(values: npt.NDArray[np.integer], within: npt.NDArray[np.integer]) -> tuple[Rows, npt.NDArray[np.bool_]]:
-    """Find each value's position in a column of distinct ascending values, and a mask of those that it contains."""
+    """Find each value's position in a column of distinct ascending values, and a mask of the values in it."""
     if not len(within):
         return np.zeros(len(values), dtype=np.int64), np.zeros(len(values), dtype=np.bool_)
     at: Rows = np.minimum(within.searchsorted(values), len(within) - 1)
@@ -79,7 +79,7 @@ def slices(owners: Rows, count: int) -> list[slice]:
 
 
 def matches(values: Rows, within: Rows) -> tuple[Rows, Rows]:
-    """Find the positions of the values that a column of distinct ascending values contains, and their positions there.
+    """Find the values that occur in a column of distinct ascending values; return their positions in both columns.
 
     The last bits rule out most other values without a search.
     """
@@ -91,7 +91,7 @@ def matches(values: Rows, within: Rows) -> tuple[Rows, Rows]:
 
 
 def best_of_each(keys: Rows, values: Scores) -> tuple[Rows, Scores, Rows]:
-    """Return the distinct keys, ascending, each with its largest value and that value's position, ties to the first."""
+    """Return the distinct keys, ascending, each with its largest value and the first position of that value."""
     order = np.lexsort((-values, keys))
     first = order[changes(keys[order])]
     return keys[first], values[first], first
@@ -116,8 +116,8 @@ def sums(keys: Rows, values: Scores, length: int) -> Scores:
 def take_rows(shards: Sequence[npt.NDArray[Any]], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
     """Return the vectors ``(n_rows, d) float32`` of ascending rows, numbered consecutively across shards.
 
-    shards: at least one, ``(n, d)`` each: vectors, or directions, which become unit vectors. In memory maps only these
-    rows are read.
+    shards: one or more ``(n, d)`` arrays of vectors, or of directions, which become unit vectors. From memory maps,
+    only these rows are read.
     """
     starts = starts_of(shards)
     numbers = starts.searchsorted(rows, side="right") - 1
@@ -128,9 +128,9 @@ def take_rows(shards: Sequence[npt.NDArray[Any]], rows: npt.NDArray[np.int64]) -
         shard = shards[int(numbers[done]) if upto > done else 0]
         if vectors is None:
             vectors = np.empty((len(rows), shard.shape[1]), dtype=shard.dtype)
-        # Not the default mode, which would fill a copy of the output first to keep it whole on an error.
+        # The default mode would fill a copy of the output first, to keep the output intact on an error.
         shard.take(places[done:upto], 0, vectors[done:upto], "clip")
-    assert vectors is not None  # noqa: S101 - there are two cuts at least
+    assert vectors is not None  # noqa: S101 - there are at least two cuts
     return unit_vectors(vectors) if is_directions(vectors) else vectors
 
 
@@ -139,8 +139,8 @@ def products(
 ) -> npt.NDArray[np.float32]:
     """Return the inner products ``(n_pairs,) float32`` of each pair's row in the shards with its question's vector.
 
-    vectors: ``(n_questions, d) float32``. Each product is a separate call of the linear algebra
-    library, so its rounding does not depend on the other pairs.
+    vectors: ``(n_questions, d) float32``. Each product is a separate call of the linear algebra library,
+    so its rounding does not depend on the other pairs.
     """
     scores = np.empty(len(pairs), dtype=np.float32)
     questions, rows = parts(pairs)

@@ -28,5 +28,5 @@ class Communities(Protocol):
         ...
 
     def shown(self, readable: Allowed) -> Allowed:
-        """Return a mask of the communities whose texts a user who can read only these passages may read."""
+        """Return a mask of the communities whose texts may be shown to a user who can read only these passages."""
         ...

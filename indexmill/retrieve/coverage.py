@@ -1,8 +1,8 @@
 """The share of a question that the entities it names explain.
 
 A graph of entities covers a question to the extent that the question's words are names in it, and that these names are
-rare: "Who funded the Marrow Bridge?" is well covered if few documents mention the bridge, "Which message is sent when a
-window is resized?" hardly, if half of the corpus mentions windows.
+rare: "Who funded the Marrow Bridge?" is well covered if few documents mention the bridge; "Which message is sent when a
+window is resized?" is hardly covered if half of the corpus mentions windows.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from indexmill.text.terms import Analyser
 
 
 def coverage(questions: Sequence[str], linked: Sequence[Links], rarity: Callable[[Rows], Scores]) -> Scores:
-    """Return the share ``(n_questions,)``, 0 to 1, of each question's terms that stand in names of linked entities.
+    """Return the share ``(n_questions,)``, 0 to 1, of each question's terms that occur in names of linked entities.
 
     linked: the entities of each question (LinearRAG, eq. 3). rarity: the weight of entities, 1 for an entity that a
-    single document mentions. A term counts rarity times similarity of the best linked entity whose name contains it;
-    common words do not count. If no linked name shares a term with the question, which then mentions the entity in
-    other words, the best entity counts as one term.
+    single document mentions. A term counts as much as the best linked entity whose name contains it, its rarity times
+    its similarity; common words do not count. If no linked name shares a term with the question, which then mentions
+    the entity in other words, the best entity counts as one term.
     """
     shares = np.zeros(len(questions))
     owners = [i for i, links in enumerate(linked) for _ in links]

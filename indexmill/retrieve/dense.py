@@ -3,8 +3,8 @@
 Vectors have unit length, so the score is the cosine. It is computed in two steps. Matrix products over all rows
 estimate it, by the fastest method for this number of questions; the rows whose estimate is within the rounding error of
 the k best are then multiplied again, each separately with the question (``columns.products``). So a score, and with it
-the order, depends on the row and the question alone: a question's result in a batch is bit-identical to its result
-alone. (Measured with OpenBLAS, 11,675 rows: 0.6 ms for one question and 0.15 ms for each of 128.)
+the order, depends only on the row and the question: a question's result in a batch is bit-identical to its separate
+result. (Measured with OpenBLAS, 11,675 rows: 0.6 ms for one question and 0.15 ms for each of 128.)
 
 A document's title says what its passages are about: the cosine of the question and the title, times ``title``, is added
 to that of the passage (``indexmill.retrieve.passage_vectors``). It is computed in the same two steps.
@@ -79,10 +79,10 @@ def at_least_top(values: npt.NDArray[np.floating], k: int, slack: float = 0.0) -
 def nearest(
     shards: Sequence[Vectors], questions: Vectors, k: int, allowed: Allowed | None = None, beside: Beside | None = None
 ) -> list[tuple[Rows, Scores]]:
-    """Find the k rows of largest inner product with each question, and the products; ties by row.
+    """Find the k rows with the largest inner products with each question, and the products; ties by row.
 
     shards: ``(n, d)`` arrays of unit rows, float32 or directions, numbered consecutively. questions: ``(n_questions, d)
-    float32``. allowed: ``(n,)``, a mask of the rows that may be found; None for all. beside: added to the products, see
+    float32``. allowed: ``(n,)``, a mask of the rows that may be returned; None for all. beside: secondary vectors, see
     ``similarities``.
     """
     rankings: list[tuple[Rows, Scores]] = []
@@ -118,7 +118,7 @@ def nearest(
 def similarities(
     shards: Sequence[Vectors], questions: Vectors, pairs: Pairs, beside: Beside | None = None, first_row: int = 0
 ) -> Scores:
-    """Return the inner products ``(n_pairs,) float32`` of (question, row) pairs, plus the weighted ones of ``beside``.
+    """Return the inner products ``(n_pairs,) float32`` of (question, row) pairs, plus weighted products of ``beside``.
 
     first_row: the number of the shards' first row among all rows. The rounding of a product does not depend on the
     other pairs.
@@ -134,7 +134,7 @@ def similarities(
 def _add_beside(estimates: Scores, beside: Beside, questions: Vectors, owners: Rows, every: bool) -> None:
     """Add the estimates of the secondary vectors ``owners`` to those of the rows.
 
-    every: True if most vectors between the first and the last owner are needed, as where the rows of a document are
+    every: True if most vectors between the first and the last owner are needed, as when the rows of each document are
     contiguous; then exactly that range is read.
     """
     if not len(owners):
@@ -162,7 +162,7 @@ def _between(shards: Sequence[Vectors], low: int, high: int) -> list[Vectors]:
 
 
 def _estimates(shards: Sequence[Vectors], questions: Vectors, chosen: Rows | None = None) -> Scores:
-    """Return products with all rows, or the ascending ``chosen``: ``(n_questions, n_rows) float32``, any rounding."""
+    """Return rough products ``(n_questions, n_rows) float32`` with all rows, or with the ascending ``chosen``."""
     rows = sum(map(len, shards)) if chosen is None else len(chosen)
     estimates = np.empty((len(questions), rows), dtype=np.float32)
     column = first = 0
@@ -194,13 +194,13 @@ def _estimates(shards: Sequence[Vectors], questions: Vectors, chosen: Rows | Non
 
 
 def _slack(questions: Vectors, weight: float) -> list[float]:
-    """Return how far below each question's k-th estimate one of its k best rows may be estimated, at most.
+    """Return, per question, how far below the k-th estimate the estimates of its k best rows may be.
 
-    Two ways to add d products differ by 2 d u |row| |question| at most, with the unit roundoff u (Higham, Accuracy and
+    Two ways to add d products differ by at most 2 d u |row| |question|, with the unit roundoff u (Higham, Accuracy and
     Stability of Numerical Algorithms, section 3.1). Of two rows, one may be estimated too low and the other too high.
-    Rows have unit length up to rounding, which the last factor allows for. Directions are divided by their lengths
-    after the estimate and before the score, which rounds once in each. Secondary products have ``weight`` times that
-    error; weighting and adding them rounds twice in the estimate and twice in the score.
+    Rows have unit length up to rounding, which the last factor allows for. Dividing directions by their lengths rounds
+    once in the estimate and once in the score. Secondary products have ``weight`` times that error; weighting and
+    adding them rounds twice in the estimate and twice in the score.
     """
     unit = float(np.finfo(np.float32).eps) / 2
     error = (2 * questions.shape[1] + 2 + (4 if weight else 0)) * unit * (1 + weight)
@@ -210,7 +210,7 @@ def _slack(questions: Vectors, weight: float) -> list[float]:
 
 
 def _blocks(shards: Sequence[Vectors]) -> list[list[Vectors]]:
-    """Cut the shards into blocks of at most BLOCK_ROWS rows; the cuts depend on the shards alone."""
+    """Cut the shards into blocks of at most BLOCK_ROWS rows; the cuts depend only on the shards."""
     blocks: list[list[Vectors]] = [[]]
     size = 0
     for shard in shards:

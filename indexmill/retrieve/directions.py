@@ -1,9 +1,9 @@
-"""Directions of vectors in 8-bit steps: a quarter of the bytes of float32, for vectors that are only compared.
+"""Directions of vectors, quantised to 8 bits: a quarter of the size of float32, for vectors that are only compared.
 
-A vector is scaled until its largest component is 127, and rounded. Only the direction is stored; the length is one. For
-sentences of MiniLM (384 dimensions) the angle to the vector itself has a cosine of 0.9999 and above. Encoding and
-decoding use correctly rounded operations alone, and the squares of the steps add up exactly in float32 for any number
-of dimensions up to 1,040 (``127**2 * d < 2**24``); beyond that in float64. So the bits are the same everywhere.
+A vector is scaled so that its largest component is 127, and rounded. Only the direction is stored; the length is one.
+For MiniLM's sentence vectors (384 dimensions), the cosine between direction and vector is at least 0.9999. Encoding and
+decoding use only correctly rounded operations, and the squares of the components add up exactly in float32 for up to
+1,040 dimensions (``127**2 * d < 2**24``), and beyond that in float64. So the bits are the same everywhere.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Directions = npt.NDArray[np.int8]
 
 _MOST = 127
 _EXACT = (1 << 24) // _MOST**2
-"""The dimensions whose squared steps float32 adds without rounding."""
+"""The maximum number of dimensions whose squared components float32 adds without rounding."""
 
 
 def directions_of(vectors: npt.NDArray[np.floating]) -> Directions:
@@ -36,7 +36,7 @@ def unit_vectors(directions: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
 
 
 def lengths_of(steps: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return the lengths ``(n,)`` of directions ``(n, d)`` in steps; 1 where a direction is zero."""
+    """Return the lengths ``(n,)`` of quantised directions ``(n, d)``; 1 where a direction is zero."""
     kind: Any = np.float32 if steps.shape[1] <= _EXACT else np.float64
     squares = np.vecdot(steps, steps, dtype=kind)
     lengths: npt.NDArray[np.float32] = np.maximum(np.sqrt(squares), 1).astype(np.float32)
@@ -44,5 +44,5 @@ def lengths_of(steps: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
 
 
 def is_directions(array: npt.NDArray[Any]) -> bool:
-    """Return True for an array of directions, False for one of vectors."""
+    """Return True for an array of directions, False for an array of vectors."""
     return array.dtype.kind == "i"

@@ -1,7 +1,7 @@
 """Distributions and levels of an index family, for the report about a version.
 
 A family names a module (``ReaderFamily.distributions``) whose function ``sizes`` says how its nodes are linked and
-grouped, so the report needs no code per family. The numbers come from mapped arrays, in time linear in their length.
+grouped, so the report needs no code per family. The numbers are computed from mapped arrays, in time linear in their length.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
 KEPT_READERS = 64
-"""The number of sets of principals whose documents are cached per snapshot, one byte per document each."""
+"""The number of sets of principals whose document masks (one byte per document) are cached per snapshot."""
 
 Readable = npt.NDArray[np.bool_]
 
@@ -38,7 +38,7 @@ class DocumentRights:
         self._groups = list(kinds)
         self._kinds = np.concatenate(of_shards)
         self.documents = lru_cache(maxsize=KEPT_READERS)(self._documents)
-        """The documents that some principals may read: ``(n_documents,) bool``, read-only."""
+        """Returns a mask of the documents that some principals may read: ``(n_documents,) bool``, read-only."""
 
     def _documents(self, principals: frozenset[str]) -> Readable:
         by_kind = [groups is None or not principals.isdisjoint(groups) for groups in self._groups]

@@ -29,7 +29,7 @@ _LABELS: CacheKey[EntityLabels] = CacheKey("entity labels")
 _NAMED: CacheKey[_Named] = CacheKey("passages that name entities")
 
 KEPT_READERS = 16
-"""The number of masks of readable passages whose results are cached, one byte per entity and passage each."""
+"""The number of masks of readable passages whose results (a byte per entity and per passage) are cached."""
 
 _NAMING = ("mentions", "extracted")
 """The tables that record which passages name an entity, and the surface they use."""
@@ -44,7 +44,7 @@ class _Named(NamedTuple):
 
 
 class EntityLabels:
-    """The labels of a snapshot's entities, by their rows in its table. Thread-safe."""
+    """The labels of a snapshot's entities, by their rows in the table of entities. Thread-safe."""
 
     def __init__(self, artifacts: Artifacts) -> None:
         self._artifacts = artifacts
@@ -77,15 +77,15 @@ class EntityLabels:
         return self._plain(len(readable), np.packbits(readable).tobytes())
 
     def passages(self) -> tuple[Sparse, Sparse]:
-        """Return entities x passages, with the number of times that a passage names an entity, and the transpose."""
+        """Return the matrix entities x passages of how often a passage names an entity, and its transpose."""
         return self._artifacts.once(_BY_ENTITY, self._by_passage)
 
     def names(self, rows: Rows) -> list[str]:
-        """Return the canonical names of some entities, each of which a readable passage names."""
+        """Return the canonical names of some entities; a readable passage must name each of them."""
         return self._names.take(rows, "name")
 
     def rows_of(self, ids: pa.Array) -> Rows:
-        """Return the rows of some entities by their ids, -1 for an unknown one."""
+        """Return the rows of some entities by their ids, -1 for an unknown id."""
         import pyarrow.compute as pc
 
         rows = pc.fill_null(pc.index_in(ids, value_set=self._ids), -1)

@@ -1,7 +1,7 @@
-"""Filters on the documents that take part in a retrieval.
+"""Filters that restrict a retrieval to some documents.
 
 In Python a filter is a mapping from fields to required values; on the command line each ``--where`` is one condition.
-All conditions have to hold:
+All conditions must be met:
 
     {"year": 2024}                              --where year=2024           equal
     {"lang": ["en", "de"]}                      --where lang=en,de          equal to any of these
@@ -14,10 +14,10 @@ A field is a key of the metadata, a path into it (``author.name``), or ``documen
 document; ``metadata.title`` is the metadata's title if both have one. A list matches if one of its elements does.
 A field that is null, an empty list or an empty title is missing.
 
-A number compares with numbers, and with numeric texts, since CSV files hold texts only. A text compares with texts, by
-code points, so ISO dates are in order. A truth value equals only itself. On the command line a value has no type: it
-compares as a number with numbers and numeric texts, and as a text with other texts; ``true`` and ``false`` equal truth
-values too. A value in JSON double quotes is a text, and may contain commas.
+A number compares with numbers and with numeric strings, since CSV files contain only strings. A string compares with
+strings, by code points, so ISO dates are in order. A truth value equals only itself. On the command line a value has no
+type: it compares as a number with numbers and numeric strings, and as a string with other strings; ``true`` and
+``false`` equal truth values, too. A value in JSON double quotes is a string, and may contain commas.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import numpy as np
 from indexmill.errors import BadInput
 
 DOCUMENT_FIELDS = ("document_id", "title", "source")
-"""The fields of a document that a filter can name beside its metadata."""
+"""The fields of a document that a filter can name in addition to its metadata."""
 
 _CONDITION = re.compile(r"([^=!<>]+)(==|!=|<=|>=|=|<|>)(.*)", re.DOTALL)
 _PRESENCE = re.compile(r"(.+)\s(exists|missing)", re.DOTALL)
@@ -54,9 +54,9 @@ class Value(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """One condition: ``operator`` is one of ``= < <= > >= exists``; ``holds`` is False for its opposite.
+    """A condition: ``operator`` is one of ``= < <= > >= exists``; ``holds`` is False for a negated condition.
 
-    values: for ``=`` any number, one of which has to match; for an order exactly one; for ``exists`` none.
+    values: any number of values for ``=``, one of which has to match; exactly one for an order; none for ``exists``.
     """
 
     field: str
@@ -67,13 +67,13 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Conditions, all of which have to hold."""
+    """Conditions, all of which must be met."""
 
     conditions: tuple[Condition, ...]
 
     @classmethod
     def of(cls, where: Where) -> Filter:
-        """Parse the filter of a mapping, or of texts as ``--where`` takes them; raises BadInput if it is invalid."""
+        """Parse a filter, given as a mapping or as strings in the syntax of ``--where``; raises BadInput."""
         if isinstance(where, Filter):
             return where
         if isinstance(where, Mapping):
@@ -199,7 +199,7 @@ def _words(condition: str, values_text: str) -> Iterator[Value]:
 
 
 def number_of(text: str) -> Number | None:
-    """Parse a decimal number; None for any other text."""
+    """Parse a decimal number; None for any other string."""
     matched = _NUMBER.fullmatch(text)
     if not matched:
         return None

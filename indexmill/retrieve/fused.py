@@ -6,9 +6,9 @@
 
     strength = (1 - share) 3 / (3 + rank) + share relative(p),   rank = 0, 1, ...;   0 for a passage not in the pool
 
-A graph walk multiplies evidence along its path, so its scores fall by orders of magnitude, and their ratios are what
-counts: relative = 1 - ln(max(s / s_best, floor)) / ln(floor). Lexical and vector scores are sums, so their differences
-count: relative = (s - s_last) / (s_best - s_last). A walk's scores show how much better its first passages are,
+A graph walk multiplies evidence along its path, so its scores fall by orders of magnitude, and their ratios count:
+relative = 1 - ln(max(s / s_best, floor)) / ln(floor). Lexical and vector scores are sums, so their differences count:
+relative = (s - s_last) / (s_best - s_last). A walk's scores show how much better its first passages are,
 so most of its strength (``_SHARES``) is relative; for words and vectors the share is smaller.
 (Ranks alone are reciprocal rank fusion, Cormack et al., 2009.)
 
@@ -31,7 +31,7 @@ vectors counts c / (1 + c).
 
 A family declares which of these rules apply to it: see ``indexmill.retrieve.reader_family.Fusion``.
 
-The order depends on the question and the settings alone, not on the number of hits requested. Confidence is
+The order depends only on the question and the settings, not on the number of hits requested. Confidence is
 discontinuous at one point: if no name is linked, walks only break ties. Figures: ``docs/measurements/methods.md``.
 """
 
@@ -72,7 +72,7 @@ Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
 
 _SHARES = (0.4, 0.6)
-"""The relative share of a strength: for words and vectors, and for walks."""
+"""The share of the relative score in a strength: for words and vectors, and for walks."""
 
 _HALF_RANK = 3.0
 """The rank at which the rank-based share of a strength has fallen to a half."""
@@ -102,14 +102,14 @@ _Weights: Any = make_dataclass(
 
 
 @dataclass(frozen=True, slots=True)
-class FusedParameters(_Weights):  # type: ignore[misc] # its fields are the methods that the registry holds
+class FusedParameters(_Weights):  # type: ignore[misc] # its fields are the registered methods
     """The settings of fusion: a weight for every method, 0 to leave it out, and the size of the pools.
 
-    Only the weights' ratios matter. The defaults were fitted on eight sets and variants together; ``docs/measurements``
-    reports their quality on others, ``indexmill evaluate --fit`` fits them to a corpus.
+    Only the weights' ratios matter. The defaults were fitted on eight data sets and variants together;
+    ``docs/measurements`` reports their quality on others, and ``indexmill evaluate --fit`` fits them to a corpus.
 
-    known, agreed, doubt: coefficients of the confidence in walks; second: the share of a document's next best passage;
-    see the module. pool: the number of passages of each method that count.
+    known, agreed, doubt: coefficients of the confidence in walks. second: the share of a document's next best passage.
+    See the module's docstring. pool: the number of passages of each method that count.
     """
 
     known: _Exponent = 5.3
@@ -196,9 +196,9 @@ def combine(
 ) -> Combined:
     """Return the k best passages of one question, from several methods' lists of length ``max(k, pool)`` if possible.
 
-    If the pools hold too few passages, the rest of the lists follow, the heaviest method first, with lower scores.
-    documents: ``(n_passages,)``, the document of every passage; second: the share of its next best passage that the
-    best passage of each document gains; no gain if documents is None.
+    If the pools contain too few passages, the rest of the lists follow, the heaviest method first, with lower scores.
+    documents: ``(n_passages,)``, the document of every passage. second: the share of the next best passage's score that
+    each document's best passage gains; no passage gains if ``documents`` is None.
     """
     heads = {method: ranking.rows[:pool] for method, ranking in lists.items()}
     rows = np.unique(np.concatenate([np.empty(0, np.int64), *heads.values()]))
@@ -265,8 +265,8 @@ class Fused(PassageRetriever):
             if name not in changed._methods:
                 meant = "" if name in available(self._artifacts.manifest) else did_you_mean([name], changed._methods)
                 raise BadInput(
-                    f"parameters= names {f'{name}.{next(iter(of_method))}'!r}; fused combines "
-                    f"{', '.join(changed._methods)} here, each by its weight{meant}"
+                    f"parameters= names {f'{name}.{next(iter(of_method))}'!r}; fused combines only "
+                    f"{', '.join(changed._methods)} here, the methods with a weight{meant}"
                 )
             changed._methods[name] = changed._methods[name].with_parameters(of_method)
         return changed

@@ -1,9 +1,9 @@
 """Vectors on a grid, so that inner products are exact in any order of summation.
 
-A unit vector times ``SCALE``, rounded, has integer components, stored as float32. By Cauchy and Schwarz no partial sum
-of an inner product of two of them exceeds ``(SCALE + sqrt(d) / 2) ** 2``, which for d up to 36,000 is below 2^24, where
-float32 holds every integer. So a matrix product of any shape, library or number of threads gives the same bits. A
-cosine read from it is wrong by about 1e-4 (rounding of each component to 1 / SCALE).
+A unit vector times ``SCALE``, rounded, has integer components, stored as float32. By the Cauchy-Schwarz inequality, no
+partial sum of an inner product of two such vectors exceeds ``(SCALE + sqrt(d) / 2) ** 2``. For d up to 36,000 this is
+below 2^24, and float32 represents all integers up to there. So a matrix product of any shape, with any library or
+number of threads, gives the same bits. Rounding each component to 1 / SCALE changes a cosine by about 1e-4.
 """
 
 from __future__ import annotations

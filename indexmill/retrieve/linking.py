@@ -1,4 +1,4 @@
-"""Linking: the entities that a question names (LinearRAG, eq. 3), by its words or by the nearest name."""
+"""Link questions to the entities that they name (LinearRAG, eq. 3), by their words or by the nearest name."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def links_of(
     rows: npt.NDArray[np.integer] | None,
     least: float,
 ) -> list[Links]:
-    """Link each question to the entities that it names, by its words and the nearest name, cached for all methods.
+    """Link each question to the entities that it names, by its words or the nearest name; cached for all methods.
 
     contained_in: entities x passages, or x documents; an entity in none of them, such as a date, is not linked.
     within: a mask of these passages or documents; None for all. See ``link_known``, ``link_named`` and
@@ -118,9 +118,9 @@ def link_known(
 def mentioned(
     batch: QueryBatch, names: NameIndex, counts: Callable[[Rows], npt.NDArray[np.bool_]] | None = None
 ) -> list[list[str]]:
-    """Return the canonical names that each question mentions, whether or not an entity has them.
+    """Return the canonical names that each question mentions, whether or not they belong to entities.
 
-    These are names of entities in its text, names that the rules recognise, and the names passed with it.
+    These are the names of entities in the question, names that the rules recognise, and the names passed with it.
     counts: True for the rows of ``names`` that questions may be linked to; None for all.
     """
     linked = link_known(batch.questions, names, counts or (lambda rows: np.ones(len(rows), dtype=np.bool_)))
@@ -163,7 +163,7 @@ def link_nearest(
 ) -> list[Links]:
     """Add to the links of each question the entities whose name vectors are nearest to its unknown names.
 
-    vectors: ``(n, d) float32`` arrays of the names of the entities ``rows`` (None: of all). least: the minimum
+    vectors: ``(n, d) float32`` arrays of the names of the entities ``rows`` (None for all). least: the minimum
     similarity of a nearest name. named: canonical names of each question, besides those that the rules recognise.
     counts: True for the rows that may be linked; None for all.
     """

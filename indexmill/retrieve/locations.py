@@ -28,7 +28,7 @@ MOST_BOXES = 32
 
 
 class Place(NamedTuple):
-    """The location of a passage. pages: where it begins, and the last that it is on. boxes: those of its blocks."""
+    """The location of a passage. pages: the page where it begins, and its last page. boxes: its blocks' boxes."""
 
     pages: tuple[int, int]
     boxes: tuple[Box, ...]
@@ -57,9 +57,9 @@ class Locations:
 
 
 def place_of(column: pa.ListArray, row: int, span: tuple[int, int], where: object) -> Place | None:
-    """Locate a span of the document in a row of ``locations``; None if no location precedes its end.
+    """Locate a span of the document in a row of ``locations``; None if no location precedes the span's end.
 
-    Raises CorruptBlob, which names ``where``, for locations that no build writes.
+    Raises CorruptBlob, which names ``where``, for locations that no build would write.
     """
     locations = column[row].values
     if locations is None or not len(locations):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
 KEPT_FILTERS = 8
-"""The number of masks cached per snapshot, one byte per passage each."""
+"""The number of masks, of one byte per passage, that are cached per snapshot."""
 
 KEPT_FIELDS = 16
 """The number of fields whose values are cached per snapshot."""
@@ -80,7 +80,7 @@ class Column:
         self._numeral = np.array([numeral for _, _, numeral in texts], dtype=np.bool_)
 
     def holds(self, condition: Condition) -> Allowed:
-        """Return a mask of the documents for which the condition holds."""
+        """Return a mask of the documents that meet the condition."""
         if condition.operator == "exists":
             mask = self.present
         else:
@@ -139,7 +139,7 @@ class Column:
 
 
 def _as_number(operand: Value) -> Number | None:
-    """Convert a value to a number; None for a text, a truth value, and a word that is not numeric."""
+    """Convert a value to a number; None for a string, a truth value, or a word that is not numeric."""
     if operand.kind in ("text", "truth"):
         return None
     return number_of(operand.value) if isinstance(operand.value, str) else operand.value
@@ -164,7 +164,7 @@ def _float(number: Number) -> float:
 class Selection(NamedTuple):
     """The passages of a retrieval, as masks ``(n_passages,)``, read-only; None for all.
 
-    allowed: those that take part. readable: those that the user may read, which include ``allowed``.
+    allowed: the passages that take part. readable: the passages that the user may read, including ``allowed``.
     """
 
     allowed: Allowed | None
@@ -172,7 +172,7 @@ class Selection(NamedTuple):
 
 
 class Masks:
-    """The masks of one snapshot. Thread-safe; caches the last few. access: None if everyone may read all of it."""
+    """The masks of one snapshot, cached. Thread-safe. access: None if everyone may read all documents."""
 
     def __init__(self, artifacts: Artifacts, access: Access | None = None) -> None:
         self._passages = passages_of(artifacts)
@@ -208,7 +208,7 @@ class Masks:
         """Return a mask of the passages whose documents satisfy a filter: ``(n_passages,) bool``, read-only.
 
         principals: only documents that these may read are searched; None for all documents. Raises BadInput for a field
-        that none of them has.
+        that no searched document has.
         """
         readable = self.documents(principals)
         matching: Allowed = np.ones(len(self._documents), dtype=np.bool_) if readable is None else readable.copy()
@@ -217,7 +217,7 @@ class Masks:
             column = self._column(condition.field)
             if condition.field not in DOCUMENT_FIELDS and searched.any() and not (column.present & searched).any():
                 fields = ", ".join(self._field_names(searched))
-                raise BadInput(f"where: no document has a field {condition.field!r}; there are {fields}")
+                raise BadInput(f"where: no document has a field {condition.field!r}; the fields are {fields}")
             matching &= column.holds(condition)
         return self._of_passages(matching)
 
@@ -238,7 +238,7 @@ class Masks:
         return Column(len(self._documents), rows, values)
 
     def _field_names(self, documents: Allowed) -> list[str]:
-        """Name the fields of these documents for messages: printable, at most ``_SHOWN``."""
+        """Return printable names of fields of these documents for messages, at most ``_SHOWN`` of their metadata."""
         names: set[str] = set()
         for number, first in enumerate(self._documents.starts[:-1]):
             metadata = self._documents.column(number, "metadata")
@@ -263,7 +263,7 @@ def _values_of(metadata: Any, field: str, where: str) -> Iterator[tuple[int, lis
     try:
         leaves = [_leaves_of(json.loads(text), field) for text in encoded.dictionary.to_pylist()]
     except ValueError as error:
-        raise CorruptBlob(f"the table {where!r} has metadata that are not JSON: {error}") from error
+        raise CorruptBlob(f"the table {where!r} has metadata that is not JSON: {error}") from error
     for place, code in zip(places.tolist(), encoded.indices.to_pylist(), strict=True):
         if leaves[code]:
             yield place, leaves[code]

@@ -46,7 +46,7 @@ class Sparse:
         return len(self.indptr) - 1
 
     def links(self, rows: Rows, most: int | None = None) -> tuple[Rows, Rows, Rows]:
-        """Return each link's position in ``rows``, its column, its place in ``indices``; TooManyLinks over ``most``."""
+        """Return each link's position in ``rows``, column and position in ``indices``; TooManyLinks above ``most``."""
         starts = self.indptr.take(rows)
         lengths = self.indptr.take(rows + 1) - starts
         ends = lengths.cumsum()
@@ -73,7 +73,7 @@ class Sparse:
 
 
 def rarity(documents: Integers) -> Scores:
-    """Weigh entities by document frequency: 1 for one document, falling with the logarithm."""
+    """Weigh entities by document frequency: 1 for one document, decreasing logarithmically."""
     weight: Scores = 1.0 / np.log(math.e - 1 + np.maximum(documents, 1))
     return weight
 
@@ -106,7 +106,7 @@ class Matrices:
 def both_ways(
     rows: Integers, columns: Integers, counts: Integers | None, height: int, width: int
 ) -> tuple[Sparse, Sparse]:
-    """Build a sparse matrix from links, duplicates summed, and its transpose."""
+    """Build a sparse matrix from links, with duplicates summed, and its transpose."""
     key = rows.astype(np.int64)
     key *= width
     key += columns

@@ -33,7 +33,7 @@ MENTION_LINKS = "mention_links"
 _LINKS: CacheKey[MentionLinks] = CacheKey(MENTION_LINKS)
 
 _NARROW = 1 << 31
-"""The number of values from which int32 is too small to number them."""
+"""Numbers below this bound fit into int32."""
 
 
 class _Entities:
@@ -74,8 +74,8 @@ class _Entities:
 class MentionLinks:
     """The links of a snapshot's mentions. Thread-safe.
 
-    keys: ``(n_entities,) uint64``, ascending, the first 16 digits of each entity's id: the rows of the table
-    ``entities``. Raises CorruptBlob if the shards do not fit the other artifacts.
+    keys: ``(n_entities,) uint64``, ascending, the first 16 digits of each entity's id, one per row of the table
+    ``entities``. Raises CorruptBlob if the shards do not match the other artifacts.
     """
 
     def __init__(self, artifacts: Artifacts) -> None:
@@ -84,20 +84,20 @@ class MentionLinks:
         entities = sum(shard.rows or 0 for shard in artifacts.shards("entities"))
         if len(self.keys) != entities:
             raise CorruptBlob(
-                f"{artifacts.path}: the shards of {MENTION_LINKS} have {len(self.keys)} entities together; "
-                f"expected the {entities} of the table entities"
+                f"{artifacts.path}: the shards of {MENTION_LINKS} have {len(self.keys)} entities in total; "
+                f"expected {entities}, as in the table entities"
             )
 
     def sentences(self) -> tuple[Sparse, Sparse]:
-        """Return sentences by entities, and the transpose."""
+        """Return the matrix sentences x entities, and its transpose."""
         return self._both("mentions", lambda pack: Sparse.of(pack, "mentions"))
 
     def passages(self) -> tuple[Sparse, Sparse]:
-        """Return passages by entities with the number of occurrences, and the transpose."""
+        """Return the matrix passages x entities of occurrence counts, and its transpose."""
         return self._both("contents", lambda pack: Sparse.of(pack, "contents"))
 
     def documents(self) -> tuple[Sparse, Sparse]:
-        """Return documents by entities, with 1 for the title or a subject, else 0, and the transpose without values."""
+        """Return documents x entities, with 1 for the title or a subject, else 0, and the transpose without values."""
         return self._both("documents", lambda pack: Sparse(*linked_documents(pack)), both=False)
 
     @cached_property
@@ -111,7 +111,7 @@ class MentionLinks:
         return _owners(_starts(self._artifacts)["passages"])
 
     def strengths(self) -> Integers:
-        """Return the occurrences of each entity in all passages: ``(n_entities,)``."""
+        """Return the number of occurrences of each entity in all passages: ``(n_entities,)``."""
 
         def make() -> dict[str, Integers]:
             contained_in = self.passages()[1]
@@ -166,7 +166,7 @@ def passage_documents(artifacts: Artifacts) -> npt.NDArray[np.int64]:
 
 
 def _starts(artifacts: Artifacts) -> Mapping[str, Integers]:
-    """Return the first sentence of every passage and the first passage of every document, and the ends."""
+    """Return the offsets of each passage's sentences and of each document's passages, with the total at the end."""
 
     def make() -> dict[str, Integers]:
         packs = list(_packs(artifacts))
@@ -179,7 +179,7 @@ def _starts(artifacts: Artifacts) -> Mapping[str, Integers]:
 
 
 def _bounds(lengths: Iterable[npt.NDArray[np.int64]]) -> Integers:
-    """Return the offset of each of consecutive rows, given their lengths shard by shard, and the end."""
+    """Return the offsets of consecutive rows, then the total length, given the lengths of rows shard by shard."""
     return smallest(np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum())
 
 
@@ -196,7 +196,7 @@ def _packs(artifacts: Artifacts) -> Iterator[Arrays]:
 
 
 def linked_documents(pack: Arrays) -> tuple[Integers, Integers, npt.NDArray[np.uint8]]:
-    """Return a shard's documents by entities: pointers, columns, and 1 for a title or subject, else 0.
+    """Return a shard's matrix documents x entities: pointers, columns, and 1 for a title or subject, else 0.
 
     They are computed from the passages, so no pack stores them.
     """

@@ -48,16 +48,16 @@ METHODS: dict[str, ReaderFamily] = {
         _declared("bm25"),
     )
 }
-"""All methods, the best first: the default of a retrieval is the first that the snapshot holds."""
+"""All methods, best first; the default of a retrieval is the first that the snapshot supports."""
 
 
 def available(manifest: Manifest) -> tuple[str, ...]:
-    """Return the names of the methods that a snapshot supports, the best first."""
+    """Return the names of the methods that a snapshot supports, best first."""
     return tuple(family.name for family in families_of(manifest))
 
 
 def families_of(manifest: Manifest) -> tuple[ReaderFamily, ...]:
-    """Return the declarations of the methods that a snapshot supports, the best first."""
+    """Return the declarations of the methods that a snapshot supports, best first."""
     return tuple(family for family in METHODS.values() if family.always or family.name in manifest.families)
 
 
@@ -71,15 +71,15 @@ def _open_retriever(artifacts: Artifacts, name: str) -> Retriever:
     if name not in METHODS:
         raise BadInput(f"there is no method {name!r}; this snapshot has {', '.join(supported)}")
     if name not in supported:
-        raise FamilyNotFound(f"{artifacts.path}: the snapshot does not hold {name!r}; it has {', '.join(supported)}")
+        raise FamilyNotFound(f"{artifacts.path}: the snapshot does not contain {name!r}; it has {', '.join(supported)}")
     retriever: Retriever = load(METHODS[name].retriever)(artifacts)
     return retriever
 
 
 def check_family(manifest: Manifest, where: object, name: str, missing: str) -> None:
-    """Raise FamilyNotFound, its message ending with ``missing``, for a snapshot without a family."""
+    """Raise FamilyNotFound if a snapshot lacks a family. missing: the end of the message."""
     if name not in manifest.families:
-        raise FamilyNotFound(f"{where}: the snapshot does not hold {name!r}{missing}")
+        raise FamilyNotFound(f"{where}: the snapshot does not contain {name!r}{missing}")
 
 
 def provided(artifacts: Artifacts, what: str) -> Any:

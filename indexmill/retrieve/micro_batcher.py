@@ -1,6 +1,6 @@
 """A micro-batcher: groups the single questions of many threads into batches.
 
-A batch costs a quarter to a seventh of the same questions one by one, and helper processes share it. A question that
+A batch takes a quarter to a seventh of the time of separate calls, and worker processes share it. A question that
 arrives while none of its kind is running runs at once. Questions that arrive later wait and form the next batch, which
 the thread that has waited longest runs.
 """
@@ -43,7 +43,7 @@ class MicroBatcher(Generic[R]):
         self._lines: dict[Hashable, deque[_Waiting[R]]] = {}  # the queue of each running kind
 
     def ask(self, kind: Hashable, question: str, find: Callable[[Sequence[str]], Sequence[R]]) -> R:
-        """Answer as ``find([question])`` does; questions of one kind may share a call of the ``find`` of any."""
+        """Return the answer of ``find([question])``; questions of one kind may share a call of any one's ``find``."""
         waiting: _Waiting[R] = _Waiting(question)
         with self._lock:
             line = self._lines.get(kind)
@@ -59,7 +59,7 @@ class MicroBatcher(Generic[R]):
                 raise
         if waiting.batch:
             self._lead(kind, waiting.batch, find)
-        # Without an answer the batch has failed: run each question alone, so that only the bad one fails.
+        # Without an answer the batch has failed: run each question separately, so that only the bad question fails.
         return waiting.answers[0] if waiting.answers else find([question])[0]
 
     def _lead(self, kind: Hashable, batch: Sequence[_Waiting[R]], find: Callable[[Sequence[str]], Sequence[R]]) -> None:
@@ -75,7 +75,7 @@ class MicroBatcher(Generic[R]):
             self._go_on(kind, batch)
 
     def _go_on(self, kind: Hashable, batch: Sequence[_Waiting[R]]) -> None:
-        """Wake the threads of a finished batch, and the one that runs the next."""
+        """Wake the threads of a finished batch, and the thread that runs the next batch."""
         with self._lock:
             line = self._lines.get(kind)
             if line:

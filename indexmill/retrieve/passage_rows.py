@@ -119,7 +119,7 @@ class Passages:
         return self._rows.take(rows, "passage_id")
 
     def rows_of(self, ids: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Return the rows of some passages by their ids, -1 for an unknown one; reads all shards."""
+        """Return the rows of some passages by their ids, -1 for an unknown id; reads all shards."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -153,7 +153,7 @@ class Passages:
         return document_rows
 
     def _document_rows(self, number: int) -> npt.NDArray[np.int64]:
-        """Return the row, within the shard, of the document of each of its passages."""
+        """Return the row, within a shard, of the document of each passage in the shard."""
         rows = self._titles.get(number)
         if rows is None:
             ids, of_documents = (rows.shard(number)["document_id"] for rows in (self._rows, self._documents))

@@ -43,7 +43,7 @@ class Titles:
 
     @cached_property
     def shards(self) -> Sequence[Vectors]:
-        """The directions of titles, one shard ``(n_documents, d)``; CorruptBlob if they do not fit the documents."""
+        """The directions of titles as one shard ``(n_documents, d)``. Raises CorruptBlob."""
         artifacts = self._artifacts
         vectors = artifacts.vectors("titles", "vectors")
         artifacts.check_same_shards("passages", "titles")
@@ -61,7 +61,7 @@ class Titles:
 
     @cached_property
     def of_passages(self) -> Rows:
-        """The row of each passage's title, which is that of its document: ``(n_passages,)``. Raises CorruptBlob."""
+        """The row of each passage's title, which is its document's row: ``(n_passages,)``. Raises CorruptBlob."""
         artifacts = self._artifacts
         if artifacts.shards(MENTION_LINKS):
             return passage_documents(artifacts)
@@ -81,8 +81,8 @@ class Titles:
 class PassageVectors:
     """Finds the passages nearest to questions.
 
-    shards: ``(n, d) float32`` arrays of unit rows, numbered consecutively. titles: None if they do not count. codes:
-    opens the codes that are scanned instead of the vectors, with the same result; returns None if there are none.
+    shards: ``(n, d) float32`` arrays of unit rows, numbered consecutively. titles: None to ignore titles. codes: opens
+    the codes that are scanned instead of the vectors, with the same result; returns None if there are none.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The encoder of questions: the snapshot's own, else the model that it names, if installed, or an endpoint.
+"""Open the encoder of questions: the snapshot's own, the installed model that the snapshot names, or an endpoint.
 
 Prompts and the dimension come from the manifest, which records how the index's texts were encoded.
 """
@@ -28,7 +28,7 @@ def open_encoder(artifacts: Artifacts, endpoint: OpenAiEmbeddings | None = None)
 
     endpoint: used only if the snapshot's vectors came from an endpoint.
 
-    The order is: the artifacts ``encoder/*`` of the snapshot, the deterministic double, or the model that the
+    Otherwise the encoder is the snapshot's artifacts ``encoder/*``, or the deterministic double, or the model that the
     manifest names, if its files are installed and their digest matches. Raises ModelUnavailable if there is none, with
     advice on what to do instead, and CorruptBlob if the snapshot's encoder cannot be used.
     """
@@ -61,7 +61,7 @@ def _behind_endpoint(artifacts: Artifacts, made_by: Mapping[str, Any], endpoint:
     if endpoint is None:
         raise ModelUnavailable(
             f"its vectors come from the model {made_by.get('model')!s:.100} behind an endpoint, which is called only "
-            "if you name it: pass encoder=indexmill.open_encoder(...), or the section `embed` of indexmill.yaml"
+            "if you name it: pass encoder=indexmill.open_encoder(...), or set the section `embed` of indexmill.yaml"
         )
     from indexmill.models.encoder_checks import check_encoder_files, encoder_errors
     from indexmill.models.endpoint_questions import endpoint_encoder
@@ -76,7 +76,7 @@ def _behind_endpoint(artifacts: Artifacts, made_by: Mapping[str, Any], endpoint:
 
 
 def _carried(files: Mapping[str, Path], made_by: Mapping[str, Any], precision: str) -> Embedder:
-    """Open the encoder that the snapshot carries: a converted model, or an original one, which torch runs.
+    """Open the encoder in the snapshot: a converted model, or an original one, which torch runs.
 
     Raises CorruptBlob for an encoder that does not match the manifest, or that would run code of its own.
     """
@@ -102,10 +102,10 @@ def _installed(model: str, weights: str, precision: str) -> Embedder:
     from indexmill.models.sentence_model import find_model
 
     if not model:
-        raise ModelUnavailable("the snapshot neither carries an encoder nor names one")
+        raise ModelUnavailable("the snapshot neither contains an encoder nor names one")
     files = find_model(model)
     if (digest := files.weights_digest) != weights:
-        raise ModelUnavailable(f"{files.folder} has weights of SHA-256 {digest}; the snapshot was made with {weights}")
+        raise ModelUnavailable(f"{files.folder} has weights of SHA-256 {digest}; the snapshot was built with {weights}")
     from indexmill.models.torch_encoder import TorchEmbedder  # imports torch, which only this back-end needs
 
     return TorchEmbedder.open(files, precision=precision)

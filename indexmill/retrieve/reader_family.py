@@ -15,9 +15,9 @@ from typing import Any
 class Fusion:
     """The role of a method in fusion: see ``indexmill.retrieve.fused``.
 
-    weight: the default; 0 leaves the method out. place: the method's position in the order of methods. floor: for a
-    graph walk, the smallest score that counts, as a fraction of the best: smaller differences are noise; None for a
-    method that does not walk. from_passages: the walk begins at the nearest passages. first_of_words: a good walk
+    weight: the default weight; 0 leaves the method out. place: the method's position in the order of methods. floor:
+    for a graph walk, the smallest score that counts, as a fraction of the best: smaller differences are noise; None for
+    a method that does not walk. from_passages: the walk begins at the nearest passages. first_of_words: a good walk
     reaches the first passage of this method. reads_lists: the method itself combines the lexical and dense lists;
     beside_reader: the factor of the weight if such a method takes part. half_led: names lead the method only in part.
     """
@@ -55,7 +55,7 @@ TOKEN_BUDGET = Option(
 class AnsweringOption:
     """An option of commands that call a language model; it changes a setting of the method's answering.
 
-    metavar: of an option that takes a whole number of at least 1; None for a flag, which sets ``value``.
+    metavar: the placeholder for a whole number of at least 1; None for a flag, which sets ``value``.
     """
 
     name: str
@@ -74,8 +74,8 @@ class AnsweringOption:
 class View:
     """A drawing of ``indexmill show``, selected by an option of the family.
 
-    module: has ``outline(artifacts, depth, width)``, JSON-ready, and ``drawing(outline, unnumbered)``, the outline as
-    text. help: the option's help. show_help: a further sentence in the help of ``show``.
+    module: a module with ``outline(artifacts, depth, width)``, JSON-ready, and ``drawing(outline, unnumbered)``, the
+    outline as text. help: the option's help. show_help: a further sentence in the help of ``show``.
     """
 
     option: str
@@ -88,7 +88,7 @@ class View:
 class Statistics:
     """Statistics that ``indexmill show`` reports about a family; ``key`` names them in ``--json``.
 
-    module: has ``statistics(artifacts)``, JSON-ready and empty if there is nothing to report,
+    module: a module with ``statistics(artifacts)``, JSON-ready and empty if there is nothing to report,
     ``listing(statistics)``, the same as text, and ``other_counts(counts, statistics)``, the manifest's counts that the
     statistics leave out. evaluated: True if ``indexmill evaluate`` reports them, too. show_help: the text in the help
     of ``show``.
@@ -104,14 +104,14 @@ class Statistics:
 class ReaderFamily:
     """The declaration of a family, or of a method that needs no family (``always``).
 
-    retriever: called with ``Artifacts``. parameters: a dataclass, the settings of retrieval. packs: the schemas of the
-    family's own arrays, by artifact. artifacts: the artifacts read besides the ones that every snapshot has, by name or
-    the name's first part. answering: how to answer with a language model, called as in
-    ``indexmill.answer.answer_types.Answering``. query_help: the text in the help of ``query``. tables: the tables whose
-    rows a diff counts, with the key of a row. provides: functions for other code, by an agreed name, called with
-    ``Artifacts``. graphs: sources of GraphML, by file name. forms: table exports for other tools, modules with
-    ``check`` and ``tables``. vectors: tables of texts with vectors, by name, functions as in
-    ``tasks.export.vector_tables``. written: the tables that a model of the manifest writes, by the model's name there.
+    retriever: the retriever's class, called with ``Artifacts``. parameters: the dataclass of the retrieval settings.
+    packs: the schemas of the family's own arrays, by artifact. artifacts: the artifacts that it reads in addition to
+    those of every snapshot, by name or the name's first part. answering: the class that answers with a language model,
+    see ``indexmill.answer.answer_types.Answering``. query_help: the text in the help of ``query``. tables: the tables
+    whose rows a diff counts, with the key of a row. provides: functions for other code, by an agreed name, called with
+    ``Artifacts``. graphs: sources of GraphML, by file name. forms: modules with ``check`` and ``tables`` that export
+    tables for other tools. vectors: functions that return tables of texts with vectors, by table, as in
+    ``tasks.export.vector_tables``. written: the tables that a model writes, by the model's name in the manifest.
     distributions: a module with ``distributions(artifacts)`` and ``levels(artifacts)``, for reports: see
     ``indexmill.retrieve.distributions``.
     """

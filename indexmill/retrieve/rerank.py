@@ -1,10 +1,10 @@
-"""Reranking of the first hits of each question (``indexmill.models.reranker``).
+"""Rerank the first hits of each question (``indexmill.models.reranker``).
 
 Only passages are reranked. A hit of another kind, such as a summary, keeps its position: the method decides how many
 hits of each kind a question gets, and a reranker has learned to compare passages. So the passages among the first
 ``depth`` hits are permuted over the positions that passages had. Later hits stay unchanged.
 
-A passage's score is then the reranker's, and its explanation records the previous rank and score under ``rerank``.
+A reranked passage has the reranker's score, and its explanation has the previous rank and score under ``rerank``.
 Scores of reranked passages are comparable only with each other.
 """
 
@@ -23,7 +23,7 @@ from indexmill.models.reranker import Reranker
 def reranked(
     reranker: Reranker, questions: Sequence[str], hit_lists: Sequence[Sequence[Hit]], depth: int, explain: bool = True
 ) -> list[list[Hit]]:
-    """Reorder each question's passages among its first ``depth`` hits by the reranker's scores, ties unchanged.
+    """Reorder each question's passages among its first ``depth`` hits by the reranker's scores; ties keep their order.
 
     Raises BadInput if the reranker does not return one finite score per text; its own errors pass through.
     """

@@ -1,6 +1,6 @@
-"""The open question: a question's vector with the names in it removed, wholly or in part.
+"""The residual of a question: its vector with the names in it removed, wholly or in part.
 
-The names in a question pull its vector towards their entities, which linking finds anyway. So that similarity finds
+The names in a question pull its vector towards their entities, which linking finds anyway. To let similarity find
 something else, the component of the vector in the span of the names' vectors is reduced.
 """
 
@@ -19,7 +19,7 @@ LEAST = 1e-2
 """The threshold below which a relative similarity or the length of a question's remainder is noise."""
 
 _REMAINDER = 3e-2
-"""The length below which the rest of a name's vector beyond the other names is noise: directions err by up to 0.014."""
+"""The length below which the part of a name's vector outside the span is noise: directions err by up to 0.014."""
 
 Rows = npt.NDArray[np.int64]
 Parts = npt.NDArray[np.float64]
@@ -29,8 +29,8 @@ def named_parts(vectors: Vectors, names: Sequence[Vectors], questions: Rows, row
     """Project each question's vector onto the span of the vectors of its names: ``(n_questions, d)``.
 
     vectors: ``(n_questions, d) float32``. names: ``(n, d)`` arrays of names' vectors or directions, numbered
-    consecutively. questions, rows: parallel columns of question, ascending, and row of a name vector. The basis of the
-    span is built by Gram-Schmidt in the order of the rows, for the n-th names of all questions at once.
+    consecutively. questions, rows: parallel columns, a question (ascending) and the row of a name vector. The basis of
+    the span is built by Gram-Schmidt in the order of the rows, for the n-th names of all questions at once.
     """
     projections = np.zeros(vectors.shape)
     order = rows.argsort()
@@ -55,7 +55,7 @@ def named_parts(vectors: Vectors, names: Sequence[Vectors], questions: Rows, row
 def linked_parts(
     vectors: Vectors, linked: Sequence[Links], names: Sequence[Vectors], entities: npt.NDArray[np.integer] | None
 ) -> Parts:
-    """Return ``named_parts`` of linked entities. entities: those that have ``names``, ascending; None for all."""
+    """Return ``named_parts`` of linked entities. entities: the owners of ``names``, ascending; None for all."""
     questions, rows, _ = link_columns(linked)
     if not names:
         return np.zeros(vectors.shape)

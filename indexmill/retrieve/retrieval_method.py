@@ -46,10 +46,10 @@ Explanations = list[dict[str, Any]] | None
 """One explanation per passage; None if the method has none."""
 
 EXPLAINED = 5
-"""The maximum number of entities in a hit's explanation; the ones with the highest scores."""
+"""The maximum number of entities in a hit's explanation: those with the highest scores."""
 
 READ = "read"
-"""The key in ``QueryBatch.shared`` of the greatest length at which any method reads a list that methods share."""
+"""The key in ``QueryBatch.shared`` of the largest length of a shared list that any method reads."""
 
 MOST_CHARACTERS = 16_384
 """The maximum length of a question: several times what an encoder reads."""
@@ -67,11 +67,11 @@ class QueryBatch:
     """The questions of one retrieval, and the results that its methods share.
 
     questions: validated, not empty. vectors: ``(n_questions, d) float32``, parallel to questions; d is 0 if no method
-    uses vectors. encode: encodes further texts, such as a name in a question, as the index's own texts are; None if the
+    uses vectors. encode: encodes further texts, such as a name in a question, like the index's own texts; None if the
     caller passed the vectors. allowed: the passages that take part, the same for all questions; None for all. readable:
     the passages that the user may read, including ``allowed``; None if the user may read all. explain: True if hits
     carry explanations. names: for each question, canonical names passed with it, in addition to those in its text;
-    empty if there are none for any question. shared: results by name.
+    empty if no question has any. shared: results by name.
     """
 
     questions: Sequence[str]
@@ -117,7 +117,7 @@ class Retriever(Protocol):
     """True if ``search`` needs the questions' vectors."""
 
     def with_parameters(self, parameters: Mapping[str, object]) -> Retriever:
-        """Return a copy of the retriever with other settings; raises BadInput for an unknown or invalid one."""
+        """Return a copy of the retriever with other settings; raises BadInput for an unknown or invalid setting."""
         ...
 
     def search(self, batch: QueryBatch, k: int) -> list[list[Hit]]:
@@ -160,7 +160,7 @@ class PassageRetriever(ABC):
         """Rank at most k passages for every question."""
 
     def reads(self, k: int) -> int:
-        """Return the number of passages that the method needs of a shared list to return k of its own."""
+        """Return the number of passages of a shared list that the method needs to return k passages."""
         return k
 
     def coverage(self, batch: QueryBatch) -> npt.NDArray[np.float64] | None:
@@ -178,7 +178,7 @@ class PassageRetriever(ABC):
         ]
 
     def search(self, batch: QueryBatch, k: int) -> list[list[Hit]]:
-        """Return each question's passages as hits; a tile of questions is explained at a time: see ``Retriever``."""
+        """Return each question's passages as hits, explained for a tile of questions at a time: see ``Retriever``."""
         hits: list[list[Hit]] = []
         with stage("rank"):
             ranked = self.rank(batch, k)
@@ -202,7 +202,7 @@ class PassageRetriever(ABC):
 
 
 def parameters_of(artifacts: Artifacts, family: str, parameters: type[P]) -> P:
-    """Read the parameters of a family, a dataclass, as published with the snapshot; defaults for the rest.
+    """Read a family's parameters, a dataclass, as published with the snapshot; the others have their defaults.
 
     Raises ConfigurationError for an unknown parameter or an invalid value.
     """
@@ -218,9 +218,9 @@ def parameters_of(artifacts: Artifacts, family: str, parameters: type[P]) -> P:
 
 
 def override_parameters(setting: P, changes: Mapping[str, object], argument: str = "parameters=") -> P:
-    """Replace some of a method's parameters, a dataclass, for one retrieval. argument: names them in messages.
+    """Replace some of a method's parameters, a dataclass, for one retrieval. argument: its name in messages.
 
-    Raises BadInput for an unknown parameter and for an invalid value: neither True nor the text "0.5" is a number.
+    Raises BadInput for an unknown parameter and for an invalid value: neither True nor the string "0.5" is a number.
     """
     from pydantic import ValidationError
 
@@ -242,7 +242,7 @@ def override_parameters(setting: P, changes: Mapping[str, object], argument: str
 
 
 def by_method(settings: Mapping[str, object]) -> tuple[dict[str, object], dict[str, dict[str, object]]]:
-    """Split settings into the ones with a plain name, and the ones called ``method.name``, by method and name."""
+    """Split settings into those with a plain name, and those called ``method.name``, by method and name."""
     plain: dict[str, object] = {}
     of_methods: dict[str, dict[str, object]] = {}
     for name, value in settings.items():
@@ -255,7 +255,7 @@ def by_method(settings: Mapping[str, object]) -> tuple[dict[str, object], dict[s
 
 
 def did_you_mean(unknown: Sequence[object], known_names: Iterable[str]) -> str:
-    """Return `` (did you mean 'damping'?)`` for names that resemble known ones, else an empty text."""
+    """Return `` (did you mean 'damping'?)`` for names that resemble known ones, else an empty string."""
     names = list(known_names)
     meant = [near[0] for one in unknown if (near := difflib.get_close_matches(str(one), names, n=1))]
     return f" (did you mean {' and '.join(map(repr, dict.fromkeys(meant)))}?)" if meant else ""
@@ -271,7 +271,7 @@ def _adapters(kind: type[Any]) -> dict[str, TypeAdapter[Any]]:
 
 
 def preset(setting: P, paper: Mapping[str, object]) -> P:
-    """Return the settings; if ``preset`` is ``paper``, the ones that have our default get the paper's value."""
+    """Return the settings; if ``preset`` is ``paper``, those that have our default get the paper's value."""
     if getattr(setting, "preset", "ours") != "paper":
         return setting
     ours = {one.name: one.default for one in fields(cast(Any, setting))}
@@ -295,8 +295,8 @@ def check_question(question: object) -> str:
         raise BadInput(f"a question is {question!r}; expected a str")
     if len(question) > MOST_CHARACTERS:
         raise BadInput(
-            f"a question has {len(question):,} characters; expected {MOST_CHARACTERS:,} at most, and encoders read "
-            f"fewer: ask for less at a time ({question[:60]!r}...)"
+            f"a question has {len(question):,} characters; expected at most {MOST_CHARACTERS:,}, and encoders read "
+            f"even fewer: ask a shorter question ({question[:60]!r}...)"
         )
     try:
         question.encode("utf-8")
@@ -317,7 +317,7 @@ def check_names(names: object, questions: int) -> list[list[str]]:
 
 
 def check_vectors(vectors: object, questions: int, dimensions: int | None) -> Vectors:
-    """Return question vectors as ``(n_questions, d) float32``, any d for None; BadInput for a wrong shape or NaN."""
+    """Return vectors as ``(n_questions, d) float32``. dimensions: d, None for any d. Raises BadInput."""
     try:
         array = np.ascontiguousarray(vectors, dtype=np.float32)
     except (TypeError, ValueError) as error:

@@ -40,20 +40,20 @@ class RetrievalKeywords(TypedDict, total=False):
 class RetrievalOptions:
     """The options of a retrieval; equal if single questions with them may share a batch.
 
-    method: by default the best that the snapshot holds. k: how many hits. explain: False saves the time for
-    explanations.
+    method: by default the best that the snapshot supports. k: the maximum number of hits. explain: False saves the time
+    for explanations.
     where: a filter of documents by metadata, such as ``{"year": {">=": 2024}, "lang": ["en", "de"]}``: see
     ``indexmill.retrieve.filters``. Other documents are excluded and affect no score.
-    parameters: replace the snapshot's settings of the method, such as ``{"title": 0.1}`` of dense; for a method that
-    fused combines, ``{"dense.title": 0.1}``.
+    parameters: values that replace the snapshot's settings of the method, such as ``{"title": 0.1}`` for dense, or
+    ``{"dense.title": 0.1}`` for a method that fused combines.
     rerank: a reranker of the passages among the first ``rerank_depth`` hits, such as ``indexmill.open_reranker``
     returns: see ``indexmill.retrieve.rerank``.
     principals: groups to read as, if the snapshot has access control (``access``). Documents those groups may not read
     are excluded. Without groups, only documents for everyone are searched; ``indexmill.UNRESTRICTED`` reads all.
-    vectors: of the questions, ``(n_questions, d) float32``, from the snapshot's encoder elsewhere, so that none is
-    needed here. Names in a question that match no entity are then ignored, since they cannot be encoded.
+    vectors: the questions' vectors, ``(n_questions, d) float32``, computed elsewhere with the snapshot's encoder, so
+    that no encoder is needed here. Names in a question that match no entity are then ignored: they cannot be encoded.
     names: per question, the entities that the caller's recogniser found (``LlmRecogniser.question_names``), in addition
-    to names that occur in it.
+    to the names that occur in the question.
 
     Raises BadInput for a count below 1, a method or parameters of another type, and a malformed filter or principals.
     """
@@ -87,7 +87,7 @@ class RetrievalOptions:
 
     @classmethod
     def of(cls, options: RetrievalOptions | None, changes: Mapping[str, Any]) -> Self:
-        """Return options with changes; the defaults for None. Raises BadInput for a change that names no option."""
+        """Return options, or the defaults for None, with changes. Raises BadInput for an unknown option."""
         names = [option.name for option in fields(cls)]
         for name in changes:
             if name not in names:

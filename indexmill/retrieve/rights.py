@@ -5,9 +5,9 @@
 
 A user reads as *principals*, the groups that the user is in. Groups are compared literally. A document without the
 field is for everyone, unless the index requires the field: then it is for nobody. A document whose field names no group
-(null, an empty text or list, a number) is for nobody, so that no mistake publishes a document.
+(null, an empty string or list, a number) is for nobody, so that no mistake publishes a document.
 
-This is the only module that decides: the build rejects a document whose groups are unclear, and the reader hides it.
+Only this module decides who may read what: the build rejects a document whose groups are unclear; the reader hides it.
 """
 
 from __future__ import annotations
@@ -31,18 +31,17 @@ class Unrestricted(Enum):
 
 
 UNRESTRICTED: Final = Unrestricted.UNRESTRICTED
-"""Passed instead of principals to read all documents: for operators of an index, such as a test of all of it."""
+"""Passed instead of principals to read all documents: for operators of an index, for example to test all of it."""
 
 Principals = Sequence[str] | AbstractSet[str] | Unrestricted | None
-"""The types that ``principals=`` accepts; None for an anonymous user, who reads what is for everyone."""
+"""The types that ``principals=`` accepts; None for an anonymous user, who may read the documents for everyone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
     """The access control of an index.
 
-    field: the key of the metadata that holds a document's groups. required: False if a document without it is for
-    everyone.
+    field: the metadata key of a document's groups. required: False if a document without the field is for everyone.
     """
 
     field: str
@@ -74,13 +73,13 @@ class Access:
 def groups_of(metadata: Mapping[str, Any], access: Access) -> frozenset[str] | None:
     """Return the groups that a document is for; None for everyone.
 
-    Raises ValueError, its message without any content, if a required field is missing, the field is inside
+    Raises ValueError, whose message quotes no metadata, if a required field is missing, the field is inside
     ``metadata``, or its value names no groups.
     """
     if access.field not in metadata:
         inside = metadata.get("metadata")
         if isinstance(inside, Mapping) and access.field in inside:
-            raise ValueError(f"{access.field!r} is inside `metadata`, some of whose keys the record has as well")
+            raise ValueError(f"{access.field!r} is inside `metadata`, and the record has keys of the same name")
         if access.required:
             raise ValueError(f"there is no field {access.field!r}")
         return None
@@ -94,7 +93,7 @@ def groups_of(metadata: Mapping[str, Any], access: Access) -> frozenset[str] | N
 
 
 def principals_of(principals: Principals) -> frozenset[str] | Unrestricted:
-    """Check the principals of a call. Raises BadInput for anything but a collection of texts."""
+    """Check the principals of a call. Raises BadInput for anything but a collection of strings."""
     if isinstance(principals, Unrestricted):
         return principals
     if principals is None:

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 def same_names(artifacts: Artifacts, most: int | None = None) -> list[dict[str, Any]] | None:
-    """List a snapshot's pairs, the most alike first, ties by id; None if it has no such table.
+    """List a snapshot's pairs of similar names, most alike first, ties by id; None if it has no such table.
 
-    A pair is ``{"entities": [{"id", "surface"}, {"id", "surface"}], "cosine", "likeness"}``. most: the maximum number.
-    Raises CorruptBlob.
+    A pair is ``{"entities": [{"id", "surface"}, {"id", "surface"}], "cosine", "likeness"}``. most: the maximum number
+    of pairs. Raises CorruptBlob.
     """
     import pyarrow.compute as pc
 

@@ -23,38 +23,38 @@ from indexmill.store.pack_schema import (
 )
 
 VECTORS = PackSchema(
-    "vectors of passages and sentences; a shard's pieces, in the order of their labels, have the rows of its tables",
+    "vectors of passages and sentences; a shard's pieces, in the order of their labels, match the rows of its tables",
     {
         "passages": vectors("passages here", "the vector of each passage"),
         "sentences": Array(
-            "int8", ("sentences here", "dimensions"), "the direction of each sentence's vector, in steps"
+            "int8", ("sentences here", "dimensions"), "the direction of each sentence's vector, in 8 bits"
         ),
-        "passage_keys": hashes("passages here", "what each vector was made from"),
-        "sentence_keys": hashes("sentences here", "what each vector was made from"),
+        "passage_keys": hashes("passages here", "what each vector was computed from"),
+        "sentence_keys": hashes("sentences here", "what each vector was computed from"),
     },
 )
 
 CODES = PackSchema(
-    "codes of the shard's passages, to find the nearest ones by: 8-bit steps from 128 of their vectors, those of their "
-    "titles added",
+    "codes to find the nearest of the shard's passages: their vectors plus the vectors of their titles, quantised to 8 "
+    "bits, where 128 is zero",
     {
-        "codes": Array("uint8", ("own passages", "dimensions"), "the steps of each passage"),
-        "distances": Array("float32", ("own passages",), "how far each passage is from its code, at most"),
-        "scale": Array("float64", (2,), "the size of a step, and the weight of a title"),
+        "codes": Array("uint8", ("own passages", "dimensions"), "the code of each passage"),
+        "distances": Array("float32", ("own passages",), "the maximum distance of each passage from its code"),
+        "scale": Array("float64", (2,), "the quantisation step, and the weight of a title"),
     },
     tables=("own passages",),
 )
 
 TITLES = PackSchema(
-    "vectors of the titles of the shard's documents, row by row with `documents`; absent where "
+    "vectors of the titles of the shard's documents, one row per row of `documents`; absent if "
     "`split.title_in_passage` is off",
     {
         "vectors": Array(
             "int8",
             ("own documents", "dimensions"),
-            "the direction of each title's vector, in steps, zeros without a title",
+            "the direction of each title's vector, in 8 bits; zeros without a title",
         ),
-        "text_keys": hashes("own documents", "what each vector was made from"),
+        "text_keys": hashes("own documents", "what each vector was computed from"),
         "passage_document": indices("own passages", "own documents", "the row of each passage's document"),
     },
     tables=("own passages", "own documents"),
@@ -63,16 +63,16 @@ TITLES = PackSchema(
 NAMES = PackSchema(
     "vectors of the canonical names of some of the shard's entities",
     {
-        "vectors": Array("int8", ("names", "dimensions"), "the direction of each name's vector, in steps"),
-        "entity_keys": keys("names", "the entity of each: the first 16 digits of its id"),
-        "keys": hashes("names", "what each vector was made from"),
+        "vectors": Array("int8", ("names", "dimensions"), "the direction of each name's vector, in 8 bits"),
+        "entity_keys": keys("names", "the entity of each name: the first 16 digits of its id"),
+        "keys": hashes("names", "what each vector was computed from"),
     },
 )
 
 
 def _not_ascending(values: npt.NDArray[Any]) -> Iterator[str]:
     if bool((values[1:] <= values[:-1]).any()):
-        yield "'entity_keys' has the same entity twice"
+        yield "'entity_keys' contains an entity twice"
 
 
 def _ascending_rows(name: str) -> PackCheck:
@@ -91,12 +91,12 @@ def _falling_row(name: str, indptr: npt.NDArray[Any], columns: npt.NDArray[Any])
 _TYPES = (SMALLEST, SMALLEST)
 
 MENTION_LINKS = PackSchema(
-    "which entities the shard's sentences and passages mention; absent where no family needs it",
+    "which entities the shard's sentences and passages mention; absent if no family needs it",
     {
         "entity_keys": keys(
             "listed",
             "the entities that the shard mentions or that are extracted from it: the first 16 digits of each id. All "
-            "shards together have those of the table `entities`",
+            "shards together contain the entities of the table `entities`",
         ),
         "document_passages": pointers(
             "own documents", "own passages", "where each document's passages begin, and the end", SMALLEST
@@ -110,7 +110,7 @@ MENTION_LINKS = PackSchema(
         "titles": Array(
             SMALLEST,
             ("titles",),
-            "the links of `contents` to the document's title or to a subject of the passage",
+            "the links of `contents` whose entity is the document's title or a subject of the passage",
             below="contents links",
             least=0,
             rising=True,
@@ -118,7 +118,7 @@ MENTION_LINKS = PackSchema(
     },
     tables=("own documents", "own passages", "own sentences"),
     checks=(
-        PackCheck("no entity is there twice", ("entity_keys",), _not_ascending),
+        PackCheck("no entity occurs twice", ("entity_keys",), _not_ascending),
         _ascending_rows("mentions"),
         _ascending_rows("contents"),
     ),

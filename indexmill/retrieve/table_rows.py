@@ -50,7 +50,7 @@ class TableRows:
         """Return the columns of one shard as Arrow arrays by name. Raises CorruptBlob."""
         shard = self._shards.get(number)
         if shard is None:
-            # Outside the lock: this may wait for a thread that opens artifacts, and that thread for the lock.
+            # Outside the lock: this may wait for a thread that opens artifacts and itself waits for the lock.
             mapped = self._map(number)
             with self._lock:
                 shard = self._shards.get(number)
@@ -93,11 +93,11 @@ class TableRows:
         return numbers, rows - self._bounds[numbers]
 
     def column(self, number: int, name: str) -> pa.Array:
-        """Read any column of one shard, not cached. Raises CorruptBlob."""
+        """Read any column of one shard, without caching it. Raises CorruptBlob."""
         return self._read(number, [name])[name]
 
     def _map(self, number: int) -> dict[str, Any] | None:
-        """Map the columns of one shard; None if no cache stores the tables, or if the cached ones are damaged."""
+        """Map the columns of one shard; None if no cache stores the tables, or if the cached tables are damaged."""
         batches = self._artifacts.unpacked(self._name, self._columns)
         try:
             return None if batches is None else dict(zip(self._columns, batches[number].columns, strict=True))

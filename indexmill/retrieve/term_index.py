@@ -5,11 +5,11 @@ BM25 and Beyond, 2009, section 3.4).
     idf_t       = ln(1 + (N - n_t + 1/2) / (n_t + 1/2)),   never negative
 
 where f is the number of occurrences of t in the passage p, l_p the number of terms of p, and n_t the number of the N
-passages that contain t. A term counts as often as the question repeats it. The shards hold occurrences and lengths; n_t
+passages that contain t. A term counts as often as the question repeats it. Shards store occurrences and lengths; n_t
 and the mean length are computed here over the whole corpus, so the score does not depend on the division into shards,
 nor on the passages that may be found.
 
-Two fields are scored in this way and summed: the passage, and, times ``title``, the title of its document alone, fully
+Two fields are scored in this way and summed: the passage and, times ``title``, its document's title alone, fully
 normalised by length (b = 1), since a title that occurs entirely in the question is worth more than one that occurs in
 part. (BM25F, section 3.6, sums occurrences instead, as does a title that is part of its passages.)
 """
@@ -38,7 +38,7 @@ Scores = npt.NDArray[np.float64]
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 HELD_POSTINGS = 1 << 20
-"""The maximum number of postings in memory at once, unless one question has more: some 50 MB."""
+"""The maximum number of postings in memory at once, unless one question has more: about 50 MB."""
 
 
 FIELDS = ("", "titles.")
@@ -58,7 +58,7 @@ class Bm25Parameters:
     """The settings of ranking.
 
     k1: the saturation of repeated terms. b: the length normalisation of passages, 0 to 1. title: the weight of the
-    title's own score. common_words: True if words like "the" count in a question that has others.
+    title's own score. common_words: True if words like "the" count in a question with other words.
     """
 
     k1: Weight = 1.2
@@ -150,7 +150,7 @@ class _Field:
 
 
 class TermIndex:
-    """The postings from ``joined_postings``, perhaps memory maps: a question reads only those of its own terms."""
+    """Postings from ``joined_postings``, perhaps memory maps; a question reads only the postings of its terms."""
 
     def __init__(self, arrays: Arrays, parameters: Bm25Parameters | None = None) -> None:
         self._all_fields = [_Field(arrays, prefix) for prefix in FIELDS]
@@ -179,10 +179,10 @@ class TermIndex:
         allowed: Allowed | None = None,
         explain: bool = True,
     ) -> Iterator[Ranked]:
-        """Yield the k best passages that contain a term of each question; fewer if fewer do.
+        """Yield, for each question, the k best passages that contain one of its terms, or fewer if fewer do.
 
-        questions: the terms of each, or a weight per term. allowed: ``(n_passages,)``, a mask of the passages that may
-        be found; None for all. explain: False leaves places, terms and parts empty, to save time.
+        questions: each question's terms, or a weight per term. allowed: ``(n_passages,)``, a mask of the passages that
+        may be returned; None for all. explain: False leaves places, terms and parts empty, to save time.
         """
         counted = [
             sorted(terms.items() if isinstance(terms, Mapping) else Counter(terms).items()) for terms in questions
@@ -261,7 +261,7 @@ def by_words(index: TermIndex, batch: QueryBatch, k: int) -> list[Ranked]:
 
 
 def joined_postings(shards: Sequence[Arrays]) -> dict[str, npt.NDArray[Any]]:
-    """Join the postings of shards to those of one, passages numbered consecutively across shards."""
+    """Join the postings of shards, with passages numbered consecutively across shards."""
     return {name: array for prefix in FIELDS for name, array in _joined(shards, prefix).items()}
 
 

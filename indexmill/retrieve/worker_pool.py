@@ -47,7 +47,7 @@ PATIENCE = 5.0
 
 ANSWER_SECONDS = 300.0
 QUESTION_SECONDS = 5.0
-"""A helper's timeout for a part, and per question in addition; then it is killed, and another process answers."""
+"""A helper's timeout per part, plus that per question; a late helper is killed, and another process answers."""
 
 FIRST_ANSWER_SECONDS = 3600.0
 """The timeout of a helper's first part per method: it opens the snapshot and hashes the files that it reads."""
@@ -84,7 +84,7 @@ class _Part(NamedTuple):
 
 
 _values: Callable[[Hit], tuple[Any, ...]] = attrgetter(*(field.name for field in fields(Hit)))
-"""Returns the fields of a hit, which are sent in a third of the time that hits take."""
+"""Returns the fields of a hit; sending them takes a third of the time that sending hits would take."""
 
 
 class ReaderPool:
@@ -118,7 +118,7 @@ class ReaderPool:
         batch: QueryBatch,
         k: int,
     ) -> list[list[Hit]]:
-        """Return the hits of ``retriever.search(batch, k)``, or its error. method, parameters: the retriever's."""
+        """Return the hits of ``retriever.search(batch, k)``. method, parameters: those of ``retriever``."""
         if len(batch.questions) < FEWEST or os.getpid() != self._owner:
             return retriever.search(batch, k)
         with self._lock:
@@ -160,7 +160,7 @@ class ReaderPool:
                     del busy[connection]
                     if kind == "ended":
                         remaining.appendleft(part)
-                        warnings.warn(f"{content}; others answer its part", RuntimeWarning, stacklevel=4)
+                        warnings.warn(f"{content}; other processes answer its questions", RuntimeWarning, stacklevel=4)
                         continue
                     helper.outstanding = False
                     helper.warm_methods.add(whole.method)
@@ -215,7 +215,7 @@ class _Reader:
     def __init__(self, opening: Callable[[], Opened]) -> None:
         executable = get_executable()
         if not executable:
-            raise StoreError("Python does not know its executable, so no helpers can start: open with processes=1")
+            raise StoreError("Python does not know its executable, so no helpers can start: pass processes=1")
         path = [str(Path(folder).absolute()) for folder in sys.path if isinstance(folder, str)]
         self.outstanding = False
         self.warm_methods: set[str] = set()

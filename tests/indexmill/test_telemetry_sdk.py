@@ -105,7 +105,7 @@ for name in ("first", "second", "third"):
 @pytest.mark.slow
 def test_an_exporter_that_is_not_installed_is_a_warning(published: Path) -> None:
     done = query(published, {"OTEL_TRACES_EXPORTER": "zipkin"})
-    assert "there is no exporter 'zipkin' of traces; install opentelemetry-sdk" in done.stderr
+    assert "there is no exporter 'zipkin' for traces; install opentelemetry-sdk" in done.stderr
     assert "Marrow" in done.stdout
 
 

@@ -22,10 +22,10 @@ _INDEX: CacheKey[TermIndex] = CacheKey("bm25 index")
 
 
 class Bm25(PassageRetriever):
-    """Retrieval of passages by the words they share with the question; a passage that shares none is not a hit.
+    """Retrieves passages by the words that they share with the question; a passage that shares none is not a hit.
 
-    The explanation of a hit is ``{"terms": [...]}``: the words of the question that the passage has, in some form, each
-    with its ``share`` of the score, the largest first.
+    The explanation of a hit is ``{"terms": [...]}``: the question's words that the passage contains in some form, each
+    with its ``share`` of the score, largest first.
     """
 
     uses_vectors = False
@@ -47,7 +47,7 @@ class Bm25(PassageRetriever):
 
 
 def term_index_of(artifacts: Artifacts) -> TermIndex:
-    """Open the postings of a snapshot that has the family; raises CorruptBlob if they do not fit its passages."""
+    """Open the postings of a snapshot that has the family; raises CorruptBlob if they do not match its passages."""
     setting = parameters_of(artifacts, "bm25", Bm25Parameters)
     shards = artifacts.shards("bm25")
     artifacts.check_same_shards("passages", "bm25")

@@ -10,14 +10,14 @@ def _field(prefix: str, what: str) -> dict[str, Array]:
     return {
         f"{prefix}keys": keys(
             terms,
-            f"the terms of {what}: of each the first eight bytes (big-endian) of its SHA-256. "
-            "What a term is: `indexmill/text/terms.py`",
+            f"the terms of {what}, each as the first eight bytes (big-endian) of its SHA-256; "
+            "`indexmill/text/terms.py` defines terms",
         ),
         f"{prefix}indptr": pointers(terms, postings, "where the postings of each term begin, and the end", SMALLEST),
         f"{prefix}passages": indices(
-            postings, "own passages", "the rows of the passages that hold each term, ascending", dtype=SMALLEST
+            postings, "own passages", "the rows of the passages that contain each term, ascending", dtype=SMALLEST
         ),
-        f"{prefix}counts": Array(SMALLEST, (postings,), "how often the term is in the passage", least=0),
+        f"{prefix}counts": Array(SMALLEST, (postings,), "how often the term occurs in the passage", least=0),
         f"{prefix}lengths": Array(SMALLEST, ("own passages",), "how many terms each passage has", least=0),
     }
 

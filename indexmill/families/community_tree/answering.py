@@ -50,15 +50,15 @@ _AROUND = 16  # tokens of "Question:" and of the separator before it
 _LEAST = 160  # tokens that a prompt must leave for texts
 _ANY = 10**9  # a token limit that everything fits into
 
-_MOST_LEVELS = 10  # eight of communities, then entities, and passages
+_MOST_LEVELS = 10  # eight levels of communities, the entities, and the passages
 
 
 @dataclass(frozen=True, slots=True)
 class FilterSettings:
     """The settings of adaptive filtering, which ``answering=`` of ``Snapshot.answer`` replaces.
 
-    level_tokens: the limit of a prompt about one level, without the question; it holds the best hits that fit.
-    merge_tokens: the same limit of the prompt for the answer, which holds points. ``text_tokens`` estimates both.
+    level_tokens: the token limit of a prompt about one level, without the question, which gets the best hits that fit.
+    merge_tokens: the token limit of the prompt for the answer, which gets points. ``text_tokens`` estimates tokens.
     together: True if neighbouring levels whose hits all fit share a prompt. least_score: points with a lower score are
     dropped. filtered: False for one prompt with all hits, as for other methods (the paper's variant "direct prompt").
     """
@@ -213,8 +213,8 @@ def _room(name: str, limit: int, prompt: Prompt, schema: Mapping[str, Any]) -> i
     around = text_tokens(prompt[0]) + text_tokens(canonical_json(schema).decode()) + _AROUND
     if limit < around + _LEAST:
         raise BadInput(
-            f"answering=: {name} is {limit}, and the prompt around the texts has about {around} tokens; give at least "
-            f"{around + _LEAST}"
+            f"answering=: {name} is {limit}, and the prompt around the texts has about {around} tokens; expected at "
+            f"least {around + _LEAST}"
         )
     return limit - around
 

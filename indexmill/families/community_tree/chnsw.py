@@ -1,7 +1,7 @@
 """C-HNSW: one graph of neighbours over entities and communities, searched level by level (ArchRAG, section 3.2.1).
 
 Each node is on one level. Rows are ordered by level, from the entities up, and by id within a level. Links within a
-level join near nodes, both ways; a link down leads from a node to the nearest node of the level below (eq. 2).
+level join near nodes, in both directions; a link down leads from a node to the nearest node of the level below (eq. 2).
 
 A search begins on the topmost level, finds its nearest nodes, and follows their links down to enter the next level
 (Algorithm 2, with a beam of ef nodes instead of one). Small levels are scanned exhaustively.
@@ -58,7 +58,7 @@ class LevelHits:
 
 @dataclass(frozen=True)
 class Chnsw:
-    """The index, as plain arrays (perhaps mapped).
+    """The index, as plain arrays, which may be memory maps.
 
     vectors: (n, d), whole numbers on the grid. level_offsets: (levels + 1,), level l is the rows from level_offsets[l]
     to level_offsets[l + 1]. indptr: (n + 1,), and indices: the links within levels, ascending, by row of the index.
@@ -79,7 +79,7 @@ class Chnsw:
 
     @classmethod
     def of(cls, arrays: Mapping[str, NDArray[Any]]) -> Chnsw:
-        """Make the index from the arrays of a pack, by name."""
+        """Build the index from the arrays of a pack, by name."""
         return cls(**{field.name: arrays[field.name] for field in fields(cls)})
 
     def level(self, number: int) -> slice:
@@ -185,7 +185,7 @@ class _Walk:
 
 
 def _keys(products: NDArray[np.float32], rows: Rows) -> NDArray[np.int64]:
-    """Encode products and rows as integer keys that sort by falling product, ties by ascending row."""
+    """Encode products and rows as integer keys that sort by descending product, ties by ascending row."""
     keys: NDArray[np.int64] = -products.astype(np.int64)
     keys <<= _ROW_BITS
     keys += rows << 1

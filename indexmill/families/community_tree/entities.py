@@ -44,7 +44,7 @@ Ways = npt.NDArray[np.int8]
 
 
 class Gains(NamedTuple):
-    """Entities that questions find by words, ascending by question and row. amounts: gains, 0 to 1. ways: how found."""
+    """Entities found by words, ascending by question and row. amounts: gains, 0 to 1. ways: how each was found."""
 
     pairs: Pairs
     amounts: Scores

@@ -20,10 +20,10 @@ FAMILY = ReaderFamily(
     answering="indexmill.families.community_tree.answering:AdaptiveFiltering",
     options=(
         TOKEN_BUDGET,
-        Option("k_level", "Number of nodes found on every level.", metavar="K", least=1, most=1000),
+        Option("k_level", "Number of nodes to find on every level.", metavar="K", least=1, most=1000),
         Option(
             "levels",
-            "Number of community levels searched, from the lowest up; 0 for entities alone.",
+            "Number of community levels to search, from the lowest up; 0 for entities only.",
             metavar="L",
             least=0,
         ),

@@ -1,8 +1,8 @@
-"""Export of a snapshot with the community tree as the six tables that GraphRAG 3 tools read.
+"""Export a snapshot with a community tree as the six tables that GraphRAG 3 tools read.
 
-The columns have the names, order and types of GraphRAG 3.3's output tables. The tables are made one shard at a time, so
-that memory holds ids, links, and the texts of one shard. Rows keep the snapshot's ids, so that repeated exports of a
-snapshot give the same tables.
+The columns have the names, order and types of GraphRAG 3.3's output tables. The tables are built one shard at a time,
+so that only ids, links, and the texts of one shard are in memory. Rows keep the snapshot's ids, so that repeated
+exports of a snapshot give the same tables.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _KINDS = {
 
 
 def _schema(columns: str) -> pa.Schema:
-    """Parse ``name:kind name:kind ...`` into a schema; a column without a kind is text."""
+    """Parse ``name:kind name:kind ...`` into a schema; a column without a kind contains strings."""
     pairs = (one.partition(":") for one in columns.split())
     return pa.schema({name: _KINDS[kind] for name, _, kind in pairs})
 
@@ -66,7 +66,7 @@ SCHEMAS: dict[str, pa.Schema] = {
 """The schema of each table, in the order in which ``tables`` yields them."""
 
 PERIOD = ""
-"""GraphRAG's ingestion day and creation date of a document, which snapshots do not store."""
+"""The value of GraphRAG's ``period`` and ``creation_date``, which snapshots do not store."""
 
 
 def check(manifest: Manifest, where: object) -> None:
@@ -76,7 +76,7 @@ def check(manifest: Manifest, where: object) -> None:
 
 
 def tables(artifacts: Artifacts) -> Iterator[TableOf]:
-    """Yield the tables `SCHEMAS` of a snapshot; read each before the next. Raises FamilyNotFound, CorruptBlob."""
+    """Yield the tables of `SCHEMAS`, each to be read before the next. Raises FamilyNotFound, CorruptBlob."""
     check(artifacts.manifest, artifacts.path)
     graph = EntityGraph(artifacts)
     hierarchy = Hierarchy(artifacts)
@@ -239,8 +239,8 @@ def _evidence(graph: EntityGraph, of: Rows, same: Rows, begin: int, end: int) ->
     """Return the text units of the communities of a level, given the community of each entity and of each relation.
 
     As in GraphRAG, a community has the text units that its relationships were extracted from. GraphRAG drops
-    communities without any; here, where entities are grouped by their descriptions, such a community has the text units
-    of its entities.
+    communities without relationships; here, where entities are grouped by their descriptions, such a community has the
+    text units of its entities.
     """
     related = np.flatnonzero(same >= 0)
     which, passages, _ = graph.relation_passages.links(related)
@@ -287,7 +287,7 @@ def _repeated(text: str, count: int) -> pa.Array:
 
 
 def _table(name: str, **columns: Any) -> pa.Table:
-    """Make a piece of a table, with the columns in the schema's order and types."""
+    """Build a piece of a table, with the columns in the schema's order and types."""
     schema = SCHEMAS[name]
     if set(columns) != set(schema.names):
         raise ValueError(f"{name} has the columns {sorted(columns)}; expected {schema.names}")

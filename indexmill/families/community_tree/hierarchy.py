@@ -1,6 +1,6 @@
 """The community tree with GraphRAG's numbering: levels and communities are counted from the roots down.
 
-In a snapshot level 1 is the lowest and a community is a row of the tree; GraphRAG's level 0 holds the roots, and the
+In a snapshot level 1 is the lowest and a community is a row of the tree; GraphRAG's level 0 contains the roots, and the
 numbers of its communities increase with the level.
 """
 
@@ -28,7 +28,7 @@ def check_communities(manifest: Manifest, where: object) -> None:
 
 
 class Hierarchy:
-    """The communities of a snapshot by number. Raises FamilyNotFound for a snapshot without them, CorruptBlob.
+    """The communities of a snapshot by number. Raises FamilyNotFound without communities, CorruptBlob.
 
     ids: strings. levels: ``(n_communities,) int64``, ascending, 0 for a root. parents: ``(n_communities,) int64``,
     the parent's number, -1 for a root. children: communities x communities. sizes: ``(n_communities,) int64``, the

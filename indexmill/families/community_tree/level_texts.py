@@ -126,7 +126,7 @@ def joined(contents: Sequence[Content]) -> Content:
 
 
 def within(texts: Sequence[str], tokens: Sequence[int], room: int) -> list[tuple[int, str]]:
-    """Choose the texts that fit into the room, in order, with their places; if none fits, the first, cut."""
+    """Choose the texts that fit into ``room`` tokens, in order, with their positions; if none fits, cut the first."""
     places = fitting(tokens, room)
     if places or not texts:
         return [(place, texts[place]) for place in places]

@@ -1,4 +1,4 @@
-"""The names of community_tree's entities: how a question names them, and its vector without these names."""
+"""The names of community_tree's entities in a question, and the question's vector without these names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EntityNames:
-    """Names of entities by row.
+    """The names of entities, by row.
 
     keys: ``(n_entities,)``, ascending, the start of each entity's id. index: finds a row by canonical name. vectors:
     ``(n, d) float32``, consecutive arrays with the vectors of some names. owners: ``(n,)``, ascending, the key of each
@@ -40,7 +40,7 @@ class EntityNames:
         return cls(keys, NameIndex(keys), *name_vectors_of(artifacts))
 
     def links(self, batch: QueryBatch, named: Allowed | None = None) -> list[Links]:
-        """Find the entities that each question names or is known to mention. named: a mask ``(n_entities,)``."""
+        """Link each question to the entities that it names. named: a mask of those to link to, ``(n_entities,)``."""
         if "links of entities" not in batch.shared:
             counts = _every if named is None else lambda rows: named[rows]
             linked = link_known(batch.questions, self.index, counts)
@@ -51,7 +51,7 @@ class EntityNames:
         return links
 
     def residual(self, vectors: Vectors, linked: Sequence[Links]) -> Vectors:
-        """Remove from each question's vector its projection on the vectors of the names in it that have one."""
+        """Remove from each question's vector its projection onto the vectors of the names in it."""
         questions, rows, _ = link_columns(linked)
         places, has_vector = positions(self.keys[rows], self.owners)
         if not has_vector.any():

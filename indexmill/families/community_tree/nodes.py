@@ -30,7 +30,7 @@ _COMMUNITIES: CacheKey[CommunityNodes] = CacheKey("communities")
 TREE = "community_tree/tree"
 
 INDEX = "community_tree/index"
-"""The artifact that holds the C-HNSW index over the tree's nodes."""
+"""The artifact that contains the C-HNSW index over the tree's nodes."""
 
 
 class CommunityNodes:
@@ -61,7 +61,7 @@ class CommunityNodes:
 
     @cached_property
     def label_rows(self) -> Rows:
-        """The row of each entity among the labels of all entities, -1 for one without."""
+        """The row of each entity among the labels of all entities, -1 for an entity without a label."""
         shards = (self._entities.shard(number)["entity_id"] for number in range(len(self._entities.tables)))
         rows = [self._labels.rows_of(ids) for ids in shards]
         return np.concatenate([np.empty(0, np.int64), *rows])
@@ -88,7 +88,7 @@ class CommunityNodes:
         return round(float(self._communities.value(row - self.tree.leaves, "rating")), 3)  # a float32
 
     def tokens(self, row: int) -> int:
-        """Return the tokens of one node's text, its name or title included."""
+        """Return the number of tokens of a node's text, including its name or title."""
         first = self.tree.leaves
         count = self._entities.value(row, "tokens") if row < first else self._communities.value(row - first, "tokens")
         return int(count)

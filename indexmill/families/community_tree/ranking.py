@@ -1,4 +1,4 @@
-"""Ranking of passages for community_tree by the found entities and communities that come from them (ours).
+"""Rank passages for community_tree by the entities and communities found that were built from them (ours).
 
 ArchRAG returns no passages. With b the cosine of the last of the ``reach`` nearest entities:
 
@@ -51,7 +51,7 @@ class NodeEvidence(NamedTuple):
     amounts: Scores
 
     def of(self, chosen: slice | Allowed) -> NodeEvidence:
-        """Select a part of the evidence."""
+        """Select some rows of the evidence."""
         return NodeEvidence(self.pairs[chosen], self.nodes[chosen], self.amounts[chosen])
 
 

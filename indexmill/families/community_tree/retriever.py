@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class CommunityTreeReader(PassageRetriever):
-    """The nearest entities and communities of every level, and the passages from which they were made, as one list.
+    """The nearest entities and communities of every level, and the passages that they were built from, as one list.
 
     The explanation of an entity is ``{"type", "relations"}``: its relations with the entities before it among the hits,
     each ``{"source", "target", "kind", "description", "entity_id"}`` with the id of the other entity. The explanation
@@ -72,7 +72,7 @@ class CommunityTreeReader(PassageRetriever):
         ]
 
     def search(self, batch: QueryBatch, k: int) -> list[list[Hit]]:
-        """Find nodes and passages for each question: see ``Retriever``. A token budget may leave fewer than k."""
+        """Find nodes and passages: see ``Retriever``. A token budget may leave fewer than k hits."""
         setting, limits = self._applied, self._limits(batch)
         shown = ~self._tree.single if limits is None else ~self._tree.single & limits.nodes
         levels = nodes_of(self._tree, batch.vectors, max(setting.reach, setting.k_level), setting, shown)
@@ -99,7 +99,7 @@ class CommunityTreeReader(PassageRetriever):
     def _visible(self, batch: QueryBatch, limits: ScopeMasks | None) -> Allowed | None:
         """Return a mask of the nodes that may be shown; None for all.
 
-        The text of a node contains the displayed names of entities, so the asker must be allowed to read these, too.
+        The text of a node contains the displayed names of entities, so the user must be allowed to read those, too.
         """
         if limits is None or batch.readable is None:
             return None if limits is None else limits.nodes
@@ -107,7 +107,7 @@ class CommunityTreeReader(PassageRetriever):
         return limits.nodes & self._tree.allowed_above(spelled)
 
     def _gained(self, batch: QueryBatch, limits: ScopeMasks | None) -> Gains:
-        """Find the entities that the questions name, and those beside them."""
+        """Find the entities that the questions name, and the entities in the same passages."""
         names, setting = self._communities.names, self._applied
         linked: list[Links] = [()] * len(batch.questions)
         if setting.name_weight:

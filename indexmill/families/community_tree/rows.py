@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class CommunityRows:
-    """The communities of a snapshot by row. Raises FamilyNotFound for a snapshot without them, CorruptBlob."""
+    """The communities of a snapshot by row. Raises FamilyNotFound without communities, CorruptBlob."""
 
     def __init__(self, artifacts: Artifacts) -> None:
         self._communities = communities_of(artifacts)
@@ -39,7 +39,7 @@ class CommunityRows:
         return self._communities.label(row + self._communities.tree.leaves)
 
     def shown(self, readable: Allowed) -> Allowed:
-        """Return a mask of the communities that a retrieval would show to a reader of these passages alone."""
+        """Return a mask of the communities that a retrieval may show to a user who can read only these passages."""
         tree = self._communities.tree
         visible = tree.allowed(readable) & tree.allowed_above(self._communities.spelled(readable))
         shown: Allowed = visible[tree.leaves :]

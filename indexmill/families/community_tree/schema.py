@@ -42,13 +42,13 @@ TREE = PackSchema(
         "relations.indptr": pointers(
             "described", "ends", "where the entities that each is related to, in either direction, begin, and the end"
         ),
-        "relations.indices": indices("ends", "described", "rows of entities, ascending; twice if both ways"),
-        "relations.rows": indices("ends", "related", "which row of `related` says so"),
-        "stand_ins": Array("uint8", ("communities",), "1 where no model wrote the report although one was asked"),
+        "relations.indices": indices("ends", "described", "rows of entities, ascending; twice if related both ways"),
+        "relations.rows": indices("ends", "related", "the relation's row in `related`"),
+        "stand_ins": Array("uint8", ("communities",), "1 if a model was asked for the report but did not write it"),
         "quality": Array(
             "float64", ("levels - 1", 2), "CHI and Sim of each level of communities; NaN where not defined"
         ),
-        "bounds": Array("int64", (3,), "levels at most, fewest nodes that a level is built over, M"),
+        "bounds": Array("int64", (3,), "the maximum number of levels, the minimum number of nodes below a level, M"),
         "entity_keys": keys("described", "the first 16 digits of each entity's id"),
     },
     tables=("passages", "extracted", "described", "related", "communities"),
@@ -77,13 +77,13 @@ def _index_problems(
         yield "a link down does not lead to the level below"
     entered = np.flatnonzero(sizes)
     if (entries[entered] < 0).any() or (levels[entries[entered]] != entered).any():
-        yield "a level has no entry on it"
+        yield "a level has no entry point on it"
 
 
 INDEX = PackSchema(
     "C-HNSW over the nodes of the tree; its rows are by level and, within a level, by id",
     {
-        "vectors": vectors("nodes", "vectors, 4,000 steps per unit", dtype="int16"),
+        "vectors": vectors("nodes", "vectors times 4,000, rounded", dtype="int16"),
         "level_offsets": pointers("levels", "nodes", "where each level begins, and the end"),
         "indptr": pointers("nodes", "links", "where the links of each row begin, and the end"),
         "indices": indices("links", "nodes", "the rows that a row is linked to on its level, both ways, ascending"),
@@ -93,14 +93,14 @@ INDEX = PackSchema(
         "entries": indices(
             "levels",
             "nodes",
-            "the row nearest to the mean of each level, to enter it by; -1 without rows",
+            "the entry point of each level: the row nearest to its mean; -1 without rows",
             least=-1,
         ),
-        "rows": indices("nodes", "nodes", "the row of each in the tree", dtype="int64"),
+        "rows": indices("nodes", "nodes", "the row of each node in the tree", dtype="int64"),
     },
     checks=(
         PackCheck(
-            "links stay on their level, links down lead to the level below, each level with rows has an entry on it",
+            "links stay on their level, links down lead to the level below, each level with rows has an entry point",
             ("level_offsets", "indptr", "indices", "down", "entries"),
             _index_problems,
         ),

@@ -27,7 +27,7 @@ _TILE = 8192  # vectors compared at once in an exhaustive search
 
 
 class LevelNodes(NamedTuple):
-    """The nodes of one level that each question found, nearest first, ties by row of the index.
+    """The nodes of one level found for each question, nearest first, ties by row of the index.
 
     rows: ``(n_questions, k) int64``, rows of the tree, -1 past the last hit. scores: ``(n_questions, k) float32``,
     cosines.
@@ -107,7 +107,7 @@ class CommunityTree(LayeredTree):
 
     @cached_property
     def single(self) -> npt.NDArray[np.bool_]:
-        """A mask of the communities of one member: ``(n_nodes,)``."""
+        """A mask of the communities with a single member: ``(n_nodes,)``."""
         mask = np.zeros(len(self.parents), dtype=np.bool_)
         mask[self.leaves :] = np.diff(self.children.indptr) == 1
         return mask
@@ -128,8 +128,8 @@ def nodes_of(
 ) -> list[LevelNodes]:
     """Find the k nearest nodes of each question on every level searched, entities first (Algorithm 2).
 
-    vectors: ``(n_questions, d) float32``, unit. shown: ``(n_nodes,)``, a mask of the nodes that may be found. If the
-    index finds too few of them on a level, that level is searched exhaustively.
+    vectors: ``(n_questions, d) float32`` of unit length. shown: ``(n_nodes,)``, a mask of the nodes that may be found.
+    If the index finds too few of them on a level, that level is searched exhaustively.
     """
     if not len(tree.parents):
         return []
@@ -168,7 +168,7 @@ def _exhaustive_search(
 
 
 def in_one_list(levels: Sequence[LevelNodes], question: int, level_weight: float) -> tuple[Rows, Scores]:
-    """Order the nodes of one question by falling score (cosine times the weight of its level), ties by row."""
+    """Sort the nodes of one question by descending score (cosine times the weight of its level), ties by row."""
     rows = np.concatenate([np.empty(0, np.int64), *(level.rows[question] for level in levels)])
     scores = np.concatenate(
         [np.empty(0), *(level.scores[question] * level_weight**number for number, level in enumerate(levels))]

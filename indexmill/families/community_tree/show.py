@@ -67,7 +67,7 @@ def drawing(hierarchy: dict[str, Any], unnumbered: str) -> str:
         chi, sim = ("-" if quality[name] is None else f"{quality[name]:.3f}" for name in ("chi", "sim"))
         lines.append(f"  level {level}  {counted(quality['communities'], 'community')}, CHI {chi}, Sim {sim}")
     if not counts:
-        lines.append("  no communities: nothing was extracted, or too few entities")
+        lines.append("  no communities: nothing was extracted, or there are too few entities")
     lines.append("")
     return "\n".join([*lines, *drawn(hierarchy, _line, "entities")])
 

@@ -1,6 +1,6 @@
 """The entities and communities of community_tree with their vectors, for ``indexmill export --vectors``.
 
-The vectors are those of the C-HNSW index, which are rounded to its grid, at unit length.
+The vectors come from the C-HNSW index, which rounds them to its grid; they are scaled to unit length.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _rows(
     renamed: Mapping[str, str],
     kinds: Mapping[str, pa.DataType],
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield the nodes that a table holds. renamed: the columns that have another name in the table."""
+    """Yield the nodes in a table. renamed: the table's names of columns that are called differently there."""
     tree = open_tree(artifacts)
     columns = {field: renamed.get(field, field) for field in kinds if field != "document_ids"}
     before = 0 if name == "described" else tree.leaves

@@ -8,13 +8,13 @@ and nodes that the question names outweigh nodes that merely resemble it:
 - *A bridge*. The units that name an entity of the question and resemble the residual query, relative to the most
   similar unit, add their other entities, each weighted by a power of that similarity: the question seldom names the
   subject of its next step, which may be a common entity.
-- *The nearest* units, attributes and high-level elements weigh little beside a name: they decide only as far as the
-  question names nothing, and otherwise break near-ties.
+- *The nearest* units, attributes and high-level elements weigh little compared with a name: they decide only to the
+  extent that the question names nothing, and otherwise break near-ties.
 
-The score of a text is that of the walk plus those of its units. It and its units are then multiplied by its similarity
-to the residual query, so that a text always ranks before its units. The top texts of the search by words and vectors
-then gain a share of the best score that falls with their place: with d = 3 / (3 + place), ``text_weight`` times d^5
-plus, the less the question names, up to ``unnamed_text_weight`` times d.
+The score of a text is its score in the walk plus the scores of its units. Both are then multiplied by the text's
+similarity to the residual query, so that a text always ranks before its units. The top texts of the search by words and
+vectors then gain a share of the best score that decreases with their rank: with d = 3 / (3 + rank), ``text_weight``
+times d^5 plus, the less the question names, up to ``unnamed_text_weight`` times d.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 _COMPARED = 512
 """The number of top texts compared with the residual query, whatever k is, so that fewer hits are a prefix of more."""
 
-_HALF, _STEEPNESS = 3.0, 5  # the decay of a text's lift with its place: see the module's docstring
+_HALF, _STEEPNESS = 3.0, 5  # the decay of a text's lift with its rank: see the module's docstring
 
 
 class NameEntries(NamedTuple):
     """The names and overviews at which questions enter, as ascending pairs, and their weights.
 
-    exact: pairs of the entities whose name is one of the question's, ascending.
+    exact: the pairs whose entity has a name from the question, ascending.
     """
 
     pairs: Pairs
@@ -70,7 +70,7 @@ class NameEntries(NamedTuple):
 class WeightedEntries(NamedTuple):
     """The entries of one question, the lifted texts, and the share of the best score that each of them gains.
 
-    bridged, units: entities, ascending, and the unit that added each. residual: ``(d,)``, see ``without``.
+    bridged, units: added entities, ascending, and the unit that added each. residual: ``(d,)``, see ``without``.
     """
 
     entries: Entries
@@ -115,9 +115,9 @@ def weighted_entries(
 ) -> list[WeightedEntries]:
     """Weight the entries of questions.
 
-    questions: their vectors, ``(n_questions, d) float32``. near: the nearest units, attributes and high-level elements
-    of each, with cosines. texts: the texts that words and vectors find, best first. allowed: a mask of the nodes that
-    take part; None for all.
+    questions: vectors, ``(n_questions, d) float32``. near: the nearest units, attributes and high-level elements of
+    each question, with cosines. texts: the texts that words and vectors find, best first. allowed: a mask of the nodes
+    that take part; None for all.
     """
     count = len(questions)
     owners, entities = parts(named.exact)

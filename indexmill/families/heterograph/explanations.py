@@ -13,7 +13,7 @@ from indexmill.retrieve.matrices import Rows, Scores
 
 
 class Through(NamedTuple):
-    """The flow into some nodes, by node, the largest first, ties by row of the sender.
+    """The flow into some nodes, by node, largest first, ties by row of the sender.
 
     places: the positions of the nodes, ascending. senders: rows. amounts: parts of the nodes' scores.
     """

@@ -24,7 +24,7 @@ FAMILY = ReaderFamily(
         ),
     ),
     query_help="""--method heterograph also finds units, attributes, high-level elements and relations: `--texts 10
-    -k 60 --token-budget 3000` gives, of the best ten of each kind, those that fit, the nearest to the
+    -k 60 --token-budget 3000` gives the best ten of each kind, without those that do not fit, nearest to the
     question first.""",
     statistics=Statistics(
         "heterograph",

@@ -1,6 +1,6 @@
 """The heterograph of a snapshot for GraphML: nodes and edges in the order of their tables.
 
-Memory holds the texts of one shard, or one row group of a corpus-wide table, at a time, and the rows of all entities.
+Only the rows of all entities and the texts of one shard, or of one row group of a corpus-wide table, are in memory.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ _EDGES = pa.schema(
 def heterograph(artifacts: Artifacts) -> tuple[Elements, Elements]:
     """Return the nodes and edges of a snapshot's heterograph. Raises FamilyNotFound, CorruptBlob.
 
-    A node has its ``kind``, as in hits; a ``label``: for a text its document's title, for an attribute its entity, for
-    a relation its wording; a ``text``, except for entities and overviews; a text has its ``document``. An edge has its
-    ``kind`` and ``weight``, and ``directed``, false for undirected kinds. A relation is a node between its entities,
-    with an edge from its source and an edge to its target.
+    A node has a ``kind``, as in hits, and a ``label``: the title of a text's document, the entity of an attribute, or
+    the wording of a relation. All nodes except entities and overviews have a ``text``; texts also have a ``document``.
+    An edge has a ``kind``, a ``weight``, and ``directed``, which is false for undirected kinds. A relation is a node
+    between its entities, with an edge from its source and an edge to its target.
     """
     advice = f"; set {enable(GRAPH)} in indexmill.yaml, build, and export the new version"
     check_family(artifacts.manifest, artifacts.path, "heterograph", advice)
@@ -70,8 +70,8 @@ def _nodes(artifacts: Artifacts, offsets: Integers, rows: Integers) -> Iterator[
             yield piece
         if count != expected:
             raise CorruptBlob(
-                f"{artifacts.path}: {GRAPH!r} has {expected} nodes {kind}; the tables have {count}; check the snapshot "
-                "with `indexmill verify`, or build again"
+                f"{artifacts.path}: {GRAPH!r} has {expected} nodes of kind {kind}; the tables have {count}; check the "
+                "snapshot with `indexmill verify`, or build again"
             )
 
 
@@ -127,7 +127,7 @@ def _pieces_of(kind: str, shards: Iterator[Mapping[str, Any]]) -> Iterator[pa.Ta
 
 
 def _piece(kind: str, columns: Mapping[str, Any]) -> pa.Table:
-    """Make nodes of one kind; missing columns are null."""
+    """Build a table of nodes of one kind; missing columns are null."""
     count = len(columns["id"])
     values = {"kind": pa.repeat(SHOWN[kind], count), **columns}
     return pa.table({name: values.get(name, pa.nulls(count, pa.string())) for name in _NODES.names}, schema=_NODES)

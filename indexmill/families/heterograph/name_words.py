@@ -26,9 +26,9 @@ _TOGETHER = 32
 
 @dataclass(frozen=True, slots=True)
 class NameWords:
-    """The words of some names, by row; may be memory maps.
+    """The words of some names, by row; the arrays may be memory maps.
 
-    keys: ``(n_words,) uint64``, of the distinct words (``term_keys``), ascending. holders: words x names. starts:
+    keys: ``(n_words,) uint64``, ``term_keys`` of the distinct words, ascending. holders: words x names. starts:
     ``(n_names + 1,)``, the start of each name in ``words``, which are ``int32`` rows of ``keys``, name by name.
     """
 
@@ -55,7 +55,7 @@ class NameWords:
         return [rows for tile in tiles for rows in self._find([name.split() for name in tile], most, allowed)]
 
     def find_all(self, names: Sequence[Sequence[str]], most: int, allowed: Allowed | None = None) -> list[Rows]:
-        """Find the rows, ascending, that contain any of each question's names, at most ``most`` per name."""
+        """Find, per question, the rows of names that contain any of its names, ascending, at most ``most`` per name."""
         every = list(dict.fromkeys(name for of_one in names for name in of_one))
         matches = dict(zip(every, self.find_each(every, most, allowed), strict=True))
         none = np.empty(0, dtype=np.int64)

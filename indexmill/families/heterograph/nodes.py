@@ -35,7 +35,7 @@ _HETEROGRAPH: CacheKey[HeterographNodes] = CacheKey("heterograph")
 GRAPH = "heterograph/graph"
 
 NAMES = "heterograph/names"
-"""The artifact that holds the words of names and overviews."""
+"""The artifact that contains the words of names and overviews."""
 
 SHOWN = {
     "T": "text",
@@ -46,7 +46,7 @@ SHOWN = {
     "N": "entity",
     "O": "overview",
 }
-"""The kinds of nodes as hits and explanations name them; the last two are in explanations alone."""
+"""The kinds of nodes as hits and explanations name them; the last two occur only in explanations."""
 
 _VECTORS = {"S": "unit_vectors", "A": "attribute_vectors", "H": "element_vectors"}
 
@@ -54,10 +54,10 @@ _VECTORS = {"S": "unit_vectors", "A": "attribute_vectors", "H": "element_vectors
 class HeterographNodes:
     """The nodes of a snapshot, their graph, and the words of its names.
 
-    graph: without parameters. names: finds the entity of a canonical name; row i is the i-th entity of the graph.
-    words: the words of entities and overviews, in their order.
+    graph: the graph without parameters. names: finds the entity of a canonical name; row i is the i-th entity of the
+    graph. words: the words of entities and overviews, in their order.
 
-    Raises FamilyNotFound for a snapshot without the family, CorruptBlob if arrays are missing or do not fit the tables.
+    Raises FamilyNotFound for a snapshot without the family, CorruptBlob if arrays are missing or do not match tables.
     """
 
     def __init__(self, artifacts: Artifacts) -> None:
@@ -118,7 +118,7 @@ class HeterographNodes:
         return [(nodes[rows].astype(np.int64), cosines.astype(np.float64)) for rows, cosines in ranked]
 
     def showable(self, allowed: Allowed, readable: Allowed) -> Allowed:
-        """Return a mask of the allowed nodes to show to a reader of some passages: see ``Heterograph.showable``."""
+        """Return a mask of the allowed nodes that readers of some passages may see: see ``Heterograph.showable``."""
         return self.graph.showable(allowed, self._labels.plain(readable))
 
     def of_passages(self, passages: Rows) -> Rows:
@@ -147,8 +147,8 @@ class HeterographNodes:
     def label(self, row: int, readable: Allowed | None = None) -> NodeLabel:
         """Return the label of one node.
 
-        The title of a text or a unit is its document's, that of an attribute its entity's. A relation has no title;
-        entities and overviews have no text. readable: the passages that the asker may read; None for all.
+        A text or a unit has its document's title, an attribute the surface of its entity. A relation has no title;
+        entities and overviews have no text. readable: the passages that the user may read; None for all.
         """
         (kind,) = self.graph.kinds(np.array([row]))
         (passages,) = self._passages_behind(np.array([row])) if kind == "S" else (np.empty(0, dtype=np.int64),)
@@ -218,7 +218,7 @@ class HeterographNodes:
     ) -> list[Hit]:
         """Convert nodes into hits; explanations gain the ids of the passages that a node comes from.
 
-        allowed: a mask of the passages that may be named. readable: a mask of the passages that the asker may read;
+        allowed: a mask of the passages that may be named. readable: a mask of the passages that the user may read;
         None for all.
         """
         hits = []
@@ -277,7 +277,7 @@ class HeterographNodes:
         return str(self._tables["N"].value(int(self._rows[entity]), "surface"))
 
     def _problem(self, tables: Mapping[str, int], vectors: Mapping[str, int]) -> str:
-        """Describe nodes, table rows and vectors that do not fit each other; empty if all fit."""
+        """Describe nodes, table rows and vectors that do not match each other; empty if all match."""
         lengths = {**tables, "T": len(self._passages), "O": tables["H"]}
         for kind in KINDS:
             rows, length = self._rows[self.graph.rows(kind)], lengths[kind]

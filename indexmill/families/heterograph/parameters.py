@@ -17,8 +17,8 @@ class HeterographParameters:
     entries: the number of nearest units, attributes and high-level elements at which the walk begins [k]. names: the
     maximum number of names and overviews at which one name of a question enters, whole names first; 0 for none. texts,
     units, attributes, high_level, relations: the maximum number of nodes of each kind that the walk adds, including
-    entries that rank among them. texts None: all texts that the walk reaches, filled up with the nearest others.
-    restart: the probability to return to the entries [alpha]. steps: the steps of the walk [t]. token_budget: the
+    entries that rank among them. For texts, None: all texts that the walk reaches, then the nearest others.
+    restart: the probability of a return to the entries [alpha]. steps: the steps of the walk [t]. token_budget: the
     maximum number of tokens in all hits of a question, as the embedder counts them; None for no limit.
 
     preset: ``paper`` weighs all entries alike, divides the walk by degrees, ranks by the scores of the walk, and
@@ -29,7 +29,7 @@ class HeterographParameters:
     text_weight: the lift of the first of them, relative to the best score; the others gain much less.
     unnamed_text_weight: a further lift, times the square of (1 - the weight of the question's names, at most 1); the
     others gain a little less.
-    bridge: the least similarity to the residual query, relative to the most similar unit that names an entity of the
+    bridge: the minimum similarity to the residual query, relative to the most similar unit that names an entity of the
     question, at which a unit's other entities become entries; 1 or more for none. bridge_power: the power of that
     similarity in their weights. bridge_residual, rank_residual: the share of the question's names that is removed from
     its vector to find such units, and to compare texts with it. agreement: the power of a text's relative similarity to

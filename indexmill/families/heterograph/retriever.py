@@ -1,4 +1,4 @@
-"""heterograph over a snapshot: finds entries, walks, and returns hits of five kinds (NodeRAG, 2.5)."""
+"""The retriever of heterograph: finds entries, walks the graph, and returns hits of five kinds (NodeRAG, 2.5)."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _EntryPoints:
     names: canonical names of each question. near: rows of the nearest nodes; cosines: parallel to near. starts: the
     entries of each question, found by name and by vector. weighted: the same with weights; empty for ``paper``.
     allowed, names_allowed: masks of the nodes, and of the names and overviews, that take part. readable: the passages
-    that the asker may read. showable: a mask of the nodes that the asker may be shown. The last four: None for all.
+    that the user may read. showable: a mask of the nodes that the user may be shown. The last four are None for all.
     """
 
     names: Sequence[Sequence[str]]
@@ -65,7 +65,7 @@ class _EntryPoints:
 
 
 class _NodeList(NamedTuple):
-    """The nodes of question ``number``, best first. cosines: of texts found by cosine alone; NaN for other nodes."""
+    """The nodes of question ``number``, best first. cosines: for texts found by cosine alone; NaN for other nodes."""
 
     number: int
     rows: Rows
@@ -90,8 +90,8 @@ class HeterographReader(PassageRetriever):
     """Texts, units, attributes, high-level elements and relations as one list, by the score of the walk.
 
     Texts that the walk does not reach follow by their similarity (``passage_vectors``). Their score is the similarity
-    minus the largest possible one, so it is never above that of a node reached; if the walk reaches nothing, it is the
-    similarity.
+    minus the largest possible one, so it is never above the score of a node that the walk reaches; if the walk reaches
+    nothing, it is the similarity.
 
     The explanation of a hit is ``{"entry", "through", "passages"}``: whether the question enters at the node; the nodes
     that the walk came through, the largest contribution first, each with the amount ``added`` to the score of the walk,
@@ -133,7 +133,7 @@ class HeterographReader(PassageRetriever):
         return list(self._explain(entered, lists))
 
     def search(self, batch: QueryBatch, k: int) -> list[list[Hit]]:
-        """Find nodes of all five kinds: see ``Retriever``. A token budget may leave fewer than k."""
+        """Find nodes of all five kinds: see ``Retriever``. A token budget may leave fewer than k hits."""
         most = k if self._setting.texts is None else min(k, self._setting.texts)
         entered = self._enter(batch)
         listed = (

@@ -8,20 +8,20 @@ from indexmill.store.pack_schema import Array, PackSchema, hashes, indices, keys
 def _vectors(table: str) -> dict[str, Array]:
     return {
         "vectors": vectors(f"own {table}", "the vector of each text"),
-        "text_keys": hashes(f"own {table}", "what each vector was made from"),
+        "text_keys": hashes(f"own {table}", "what each vector was computed from"),
     }
 
 
 UNIT_VECTORS = PackSchema(
-    "vectors of units, row by row with `units`",
-    {**_vectors("units"), "tokens": Array("int32", ("own units",), "the tokens of each text by the encoder", least=0)},
+    "vectors of units, one per row of `units`",
+    {**_vectors("units"), "tokens": Array("int32", ("own units",), "the number of each text's tokens", least=0)},
     tables=("own units",),
 )
 ATTRIBUTE_VECTORS = PackSchema(
-    "vectors of attributes, row by row with `attributes`", _vectors("attributes"), tables=("own attributes",)
+    "vectors of attributes, one per row of `attributes`", _vectors("attributes"), tables=("own attributes",)
 )
 ELEMENT_VECTORS = PackSchema(
-    "vectors of high-level elements, row by row with `elements`", _vectors("elements"), tables=("own elements",)
+    "vectors of high-level elements, one per row of `elements`", _vectors("elements"), tables=("own elements",)
 )
 
 GRAPH = PackSchema(
@@ -33,7 +33,7 @@ GRAPH = PackSchema(
         "links.kinds": Array(
             "uint8",
             ("links",),
-            "the kind of each edge: a place in the order of `heterograph/edges`",
+            "the kind of each edge: its position in the order of `heterograph/edges`",
             below=10,
             least=0,
         ),
@@ -51,10 +51,10 @@ GRAPH = PackSchema(
         "entity_keys": keys("entity nodes", "the first 16 digits of the id of each entity that is a node"),
         "edges": Array("int64", ("kinds of edges",), "how many edges of each kind there are: 10 numbers", least=0),
         "relation_tokens": Array(
-            "int32", ("heterograph/relations",), "the tokens of each relation's text, estimated by its bytes", least=0
+            "int32", ("heterograph/relations",), "the number of tokens of each relation, estimated from bytes", least=0
         ),
         "stand_ins": Array(
-            "int64", (2,), "attributes, and elements, that no model wrote although one was asked", least=0
+            "int64", (2,), "the attributes and the elements that a model was asked for but did not write", least=0
         ),
     },
     tables=("passages", "heterograph/relations"),
@@ -63,11 +63,11 @@ GRAPH = PackSchema(
 NAMES = PackSchema(
     "the words of the names of N and then of the titles of O, in their order",
     {
-        "keys": keys("words", "the words, as lexical retrieval has its terms"),
-        "holders.indptr": pointers("words", "holders", "where the names that hold each word begin, and the end"),
-        "holders.indices": indices("holders", "names", "the names that hold a word, ascending"),
+        "keys": keys("words", "the keys of the words, as of terms in lexical retrieval"),
+        "holders.indptr": pointers("words", "holders", "where the names that contain each word begin, and the end"),
+        "holders.indices": indices("holders", "names", "the names that contain a word, ascending"),
         "starts": pointers("names", "words of names", "where the words of each name begin, and the end"),
-        "words": indices("words of names", "words", "the words of each name in turn: places in `keys`"),
+        "words": indices("words of names", "words", "the words of each name in turn, as positions in `keys`"),
     },
 )
 

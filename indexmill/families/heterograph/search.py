@@ -5,7 +5,7 @@
     A  attributes of entities         O  overviews: titles of high-level elements
     H  high-level elements
 
-A question enters the graph (dual search) at the names and overviews that hold a name of the question, word by word, and
+A question enters the graph (dual search) at the names and overviews that contain a name of the question, by words, and
 at the units, attributes and high-level elements nearest to its vector. From the entries V a walk takes a few steps:
 
     pi(0) = p,   pi(t) = alpha p + (1 - alpha) P^T pi(t - 1),   p uniform over V
@@ -35,14 +35,14 @@ from indexmill.retrieve.retrieval_method import Allowed
 
 KINDS = ("T", "S", "A", "H", "R", "N", "O")
 """The kinds of nodes in the order of rows: the first four have vectors and the first five are retrieved; S, A and H are
-entries by vector, the last two by name."""
+entries by vector, N and O by name."""
 
 EDGES = ("mention", "source", "target", "same_as", "attribute", "overview", "text", "match", "near", "subject")
 """The kinds of edges, in the order of counts; ``docs/families/heterograph.md`` describes their ends."""
 
 _TILE = 1 << 18  # the number of scores of several questions in memory at once, 2 MiB: a larger tile is no faster
 
-_LINKS = 1 << 20  # the maximum number of links in memory at once, some 40 MiB
+_LINKS = 1 << 20  # the maximum number of links in memory at once, about 40 MiB
 
 _SUBJECT = EDGES.index("subject")  # not in the paper
 
@@ -110,7 +110,7 @@ class Heterograph:
 
     @classmethod
     def of(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Heterograph:
-        """Load the graph from a pack's arrays; raises ValueError if they do not fit each other."""
+        """Load the graph from a pack's arrays; raises ValueError if they do not match each other."""
         links, passages = Sparse.of(arrays, "links"), Sparse.of(arrays, "passages")
         offsets, kinds = arrays["offsets"], arrays["links.kinds"]
         fits = len(offsets) == len(KINDS) + 1 and offsets[0] == 0 and offsets[-1] == len(links)
@@ -149,9 +149,9 @@ class Heterograph:
         return mask
 
     def showable(self, allowed: Allowed, plain: Allowed) -> Allowed:
-        """Return a mask ``(n_nodes,)`` of the allowed nodes that may be shown to a reader of only some passages.
+        """Return a mask ``(n_nodes,)`` of the allowed nodes to show to a user who can read only some passages.
 
-        plain: a mask of the readable passages whose names are spelled as the reader may see them
+        plain: a mask of the readable passages whose names are spelled as the user may see them
         (``EntityLabels.plain``). The texts of attributes and high-level elements repeat these spellings.
         """
         mask, generated = allowed.copy(), self.rows("A", "H")
@@ -160,7 +160,7 @@ class Heterograph:
         return mask
 
     def _with_overviews(self, mask: Allowed) -> None:
-        """Remove the overviews of elements that are not in a mask of nodes from the mask."""
+        """Remove from a mask of nodes the overviews whose elements are not in it."""
         overviews = self.rows("O")
         rows = np.arange(overviews.start, overviews.stop)
         owners, elements, _ = self.links.links(rows)
@@ -169,7 +169,7 @@ class Heterograph:
     def starts(self, named: Sequence[Rows], near: Sequence[Rows], allowed: Allowed | None = None) -> list[Entries]:
         """Weight the entries of each question equally.
 
-        named, near: the rows at which each question enters by name and by vector. allowed: a mask of nodes; None: all.
+        named, near: the rows of each question's entries by name and by vector. allowed: a mask of nodes; None for all.
         """
         starts = [
             np.unique(np.concatenate([by_name, by_vector])) for by_name, by_vector in zip(named, near, strict=True)
@@ -179,7 +179,7 @@ class Heterograph:
         return [Entries.alike(rows) for rows in starts]
 
     def tiles(self, starts: Sequence[Entries], how: WalkSteps) -> Iterator[tuple[int, Scores]]:
-        """Yield tiles of questions that are walked together: the first question's number, and scores: see ``walk``."""
+        """Yield the scores of ``walk`` for tiles of questions, each with the number of its first question."""
         together = max(1, _TILE // max(len(self), 1))
         for first in range(0, len(starts), together):
             yield first, self.walk(starts[first : first + together], how)
@@ -200,7 +200,7 @@ class Heterograph:
         return scores.reshape(len(starts), size)
 
     def _step(self, active: Rows, passed: Scores, cells: int, how: WalkSteps) -> Scores:
-        """Compute the flow from the ``active`` cells, (question, node) pairs, into each. passed: what each passes on.
+        """Compute the flow from ``active`` (question, node) cells into all cells. passed: the score each passes on.
 
         The flow into a cell is summed in the order of the source rows, whatever the block size.
         """
@@ -218,7 +218,7 @@ class Heterograph:
         return scores
 
     def links_of(self, rows: Rows, how: WalkSteps) -> tuple[Rows, Rows, Integers | None]:
-        """Return the links of some rows: their positions in ``rows``, columns, and kinds where kinds count."""
+        """Return the links of some rows: their positions in ``rows``, columns, and kinds if kinds count."""
         owners, columns, places = self.links.links(rows)
         kinds = self.edge_kinds.take(places)
         mask = None if how.allowed is None else how.allowed[columns]
@@ -234,7 +234,7 @@ class Heterograph:
     ) -> PageRankNodes:
         """Choose the nodes returned for one question: its entries of kinds S, A and H, and the best of each kind.
 
-        A text or a relation may be an entry, too, but is retrieved for its score alone. showable: a mask of the nodes
+        A text or a relation may be an entry, too, but is retrieved only for its score. showable: a mask of the nodes
         that may be shown; None for all.
         """
         if showable is not None:
@@ -285,10 +285,10 @@ def _best(scores: Scores, count: int | None) -> Rows:
 
 
 def within_budget(nodes: PageRankNodes, tokens: Iterable[int], k: int, budget: int | None) -> list[int]:
-    """Choose at most k of a question's nodes whose texts fit into a budget; return their places in order.
+    """Choose at most k of a question's nodes whose texts fit into a budget; return their positions in order.
 
-    tokens: the tokens of each text. k and budget are spent on the entries, best first, then on the other nodes; a node
-    that does not fit into the remaining budget is skipped, and the next is tried.
+    tokens: the number of tokens of each text. k and budget are spent on the entries, best first, then on the other
+    nodes; a node that does not fit into the remaining budget is skipped, and the next is tried.
     """
     counts = list(tokens)
     places: list[int] = []

@@ -46,7 +46,7 @@ _TEXTS = {
 _VECTORS = {"T": "vectors", "S": "unit_vectors", "A": "attribute_vectors", "H": "element_vectors"}
 
 _OF_PASSAGES = ("passages", "passage_keys")
-"""The arrays of ``vectors/<shard>`` about passages; the others are about sentences."""
+"""The arrays of ``vectors/<shard>`` for passages; the other arrays are for sentences."""
 
 _REST = {
     "edges": ("heterograph/nodes", "heterograph/edges"),
@@ -56,12 +56,12 @@ _REST = {
 
 
 def statistics(artifacts: Artifacts) -> dict[str, Any]:
-    """Count the nodes and edges of each kind and the bytes that hold them, as ``show --json`` prints them.
+    """Count the nodes and edges of each kind and the bytes that store them, as ``show --json`` prints them.
 
     ``nodes``: by kind ``{"nodes", "texts", "vectors"}``, the number of nodes, and the bytes of their tables and
     vectors; texts, units and entities are in the snapshot for other families, too. ``edges``: the number by kind.
     ``storage``: the bytes of texts, vectors, the tables of nodes and edges, the graph, the words of names, and all of
-    these. ``stand_ins``: attributes and elements that no model wrote although one was asked.
+    these. ``stand_ins``: attributes and elements that a model should have written, but did not.
 
     Empty for a snapshot without the family. Raises CorruptBlob.
     """
@@ -139,7 +139,7 @@ def _whole(artifact: Artifact) -> int:
 
 
 def _of_passages(artifact: Artifact) -> int:
-    """Count the bytes of passage vectors and their keys in a pack that also holds those of sentences."""
+    """Count the bytes of passage vectors and their keys in a pack that also contains those of sentences."""
     schema: dict[str, Any] = artifact.schema_ if isinstance(artifact.schema_, dict) else {}
     arrays = (schema[name] for name in _OF_PASSAGES if name in schema)
     return sum(np.dtype(array["dtype"]).itemsize * math.prod(array["shape"]) for array in arrays)

@@ -40,14 +40,14 @@ def elements(artifacts: Artifacts, documents: DocumentIds) -> TableOf:
 def _table(
     artifacts: Artifacts, documents: DocumentIds, kind: str, name: str, pack: str, columns: Mapping[str, str]
 ) -> TableOf:
-    """Make the table of one kind of nodes: renamed columns, the documents of each row, and its vector."""
+    """Build the table of one kind of nodes: renamed columns, the documents of each row, and its vector."""
 
     def rows() -> Iterator[Mapping[str, Any]]:
         nodes, support = _nodes(artifacts, kind), Sparse.of(artifacts.arrays(GRAPH), "passages")
         for start, table, vectors in with_vectors(artifacts, name, list(columns.values()), pack):
             row_nodes = nodes[start : start + len(table)]
             if len(row_nodes) < len(table):
-                raise CorruptBlob(f"{artifacts.path}: {name!r} has more rows than {GRAPH!r} has nodes {kind}")
+                raise CorruptBlob(f"{artifacts.path}: {name!r} has more rows than {GRAPH!r} has {kind} nodes")
             for first, last in spans(0, support.degrees(row_nodes)):
                 part = table.slice(first, last - first)
                 owners, passages, _ = support.links(row_nodes[first:last])
@@ -71,5 +71,5 @@ def _nodes(artifacts: Artifacts, kind: str) -> npt.NDArray[np.int64]:
     inside = rows < len(nodes)
     nodes[rows[inside]] = first + np.flatnonzero(inside)
     if (nodes < 0).any():
-        raise CorruptBlob(f"{artifacts.path}: {GRAPH!r} lacks nodes {kind}")
+        raise CorruptBlob(f"{artifacts.path}: {GRAPH!r} lacks nodes of kind {kind}")
     return nodes

@@ -12,7 +12,7 @@ FAMILY = ReaderFamily(
     options=(
         Option(
             "pattern",
-            "The nearest of all, mostly passages, or mostly summaries.",
+            "Retrieve the nearest nodes of both kinds, mostly passages, or mostly summaries.",
             choices=("collapsed", "detailed", "summarised"),
         ),
         Option("ratio", "With a pattern, the favoured kind's share of K.", least=0, most=1, whole=False),

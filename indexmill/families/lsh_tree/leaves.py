@@ -1,10 +1,10 @@
-"""Ranking of passages for lsh_tree, in two rounds (ours; EraRAG ranks them by their cosine alone).
+"""Rank passages for lsh_tree in two rounds (ours; EraRAG ranks them only by their cosines).
 
 The first round fuses two ranked lists, one by cosine and one by words (BM25, if the snapshot has the postings):
 
-    score(p) = sum over the lists that hold p of   1 / (constant + place),   places from 1
+    score(p) = sum over the lists that contain p of   1 / (constant + rank),   ranks from 1
 
-(reciprocal rank fusion, Cormack et al., 2009, with a small constant, since only the first few places are read). Its
+(reciprocal rank fusion, Cormack et al., 2009, with a small constant, since only the first few ranks matter). Its
 first hits are searched for the sentence nearest to the question, which may have words that the question lacks, such as
 a name. The second round ranks by the question's words plus the sentence's words weighted by ``carried``. The final
 order fuses the lists of both rounds, with weight ``first_round`` for the lists of the first. (A second-round list by
@@ -36,9 +36,9 @@ Scores = npt.NDArray[np.floating]
 class Ordered(NamedTuple):
     """The passages of one question, best first.
 
-    rows: ``(k,) int64``. scores: ``(k,)``, the k largest cosines, falling, so that they are comparable with the cosines
-    of summaries: the i-th passage gets the i-th largest cosine, perhaps another passage's. sentence: the row of the
-    sentence used in the second round, -1 for none.
+    rows: ``(k,) int64``. scores: ``(k,)``, the k largest cosines, descending, so that they are comparable with the
+    cosines of summaries: the i-th passage gets the i-th largest cosine, which may be another passage's. sentence: the
+    row of the sentence used in the second round, -1 for none.
     """
 
     rows: Rows
@@ -65,7 +65,7 @@ class Leaves:
         self._texts, self._index = texts, index
 
     def rank(self, batch: QueryBatch, k: int, setting: LshTreeParameters) -> list[Ordered]:
-        """Return the k best passages of each question, or fewer if fewer are allowed; a larger k only appends."""
+        """Return the k best passages of each question, or fewer if fewer are allowed; a larger k only adds more."""
         depth = max(k, setting.pool)
         if setting.preset == "paper":
             near = self._passages.untitled.nearest_to(batch, depth)
@@ -95,7 +95,7 @@ class Leaves:
         ]
 
     def _cosines(self, near: Sequence[tuple[Rows, Scores]], vectors: Vectors, pool: int) -> list[Scores]:
-        """Return the cosines of each question's nearest passages, falling: the pool sorted, the rest made monotonic.
+        """Return descending cosines of each question's nearest passages: the pool sorted, the rest made monotonic.
 
         If titles count, the nearest passages are not in the order of their cosines. Only the pool is sorted, so that
         the first cosines do not depend on k.

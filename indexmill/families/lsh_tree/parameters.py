@@ -14,10 +14,10 @@ class LshTreeParameters:
 
     pattern: the favoured kind. ratio: the favoured kind's share of k; unused for ``collapsed``. token_budget: the
     maximum number of tokens in all hits of a question, as the embedder counts them; None for no limit but k. preset:
-    ``paper`` ranks passages by their cosine alone, ``ours`` as described in ``indexmill.families.lsh_tree.leaves``,
+    ``paper`` ranks passages only by their cosines, ``ours`` as described in ``indexmill.families.lsh_tree.leaves``,
     with the settings below.
 
-    pool: the length of each list. constant: added to a place before taking its reciprocal. first_hits: the number of
+    pool: the length of each list. constant: added to a rank before taking its reciprocal. first_hits: the number of
     hits that are searched for the best sentence. carried: the weight of that sentence in the second round, relative to
     the question; 0 skips that round. first_round: the weight of the first round's lists, relative to the second's.
     """

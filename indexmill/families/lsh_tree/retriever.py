@@ -143,7 +143,7 @@ class LshTreeReader(PassageRetriever):
 
 
 def _starts_from_tables(artifacts: Artifacts) -> npt.NDArray[np.int64]:
-    """Compute `sentence_starts` without links of mentions. Raises CorruptBlob if sentences are not in passage order."""
+    """Compute `sentence_starts` without mention links. Raises CorruptBlob if sentences are not in passage order."""
     import pyarrow.compute as pc
 
     counts = [np.empty(0, np.int64)]

@@ -10,11 +10,11 @@ import numpy.typing as npt
 from indexmill.store.pack_schema import SMALLEST, Array, PackCheck, PackSchema, hashes, vectors
 
 SUMMARY_VECTORS = PackSchema(
-    "vectors of summaries, row by row with `summaries`",
+    "vectors of summaries, one per row of `summaries`",
     {
         "vectors": vectors("own summaries", "the vector of each summary", dtype="float16"),
         "keys": hashes("own summaries", "the SHA-256 of each node id", width=32),
-        "text_keys": hashes("own summaries", "what each vector was made from"),
+        "text_keys": hashes("own summaries", "what each vector was computed from"),
     },
     tables=("own summaries",),
 )
@@ -44,8 +44,8 @@ TREE = PackSchema(
             least=0,
         ),
         "hyperplanes": Array("int16", (64, "dimensions"), "the normals of the hyperplanes"),
-        "bounds": Array("int64", (4,), "smallest and largest segment, layers at most, seed"),
-        "stand_ins": Array("uint8", ("summaries",), "1 where no model wrote the summary although one was asked"),
+        "bounds": Array("int64", (4,), "smallest and largest segment, maximum number of layers, seed"),
+        "stand_ins": Array("uint8", ("summaries",), "1 if a model was asked for the summary but did not write it"),
     },
     tables=("summaries",),
     checks=(

@@ -1,17 +1,17 @@
 """Retrieval from a tree of summaries over passages (EraRAG, section III.D, Algorithm 2).
 
 The search is collapsed: passages and summaries of every layer are one flat set, and the k nearest to the question are
-the candidates. Two patterns fix how many of each kind there are, p the ratio:
+the candidates. Two patterns fix how many of each kind there are, with the ratio p:
 
     detailed      ceil(p k) passages,   then  k - ceil(p k) summaries
     summarised    ceil(p k) summaries,  then  k - ceil(p k) passages
 
-The paper writes pk and k - pk; we round up for the favoured kind. If one kind has too few, the other fills up.
+The paper writes pk and k - pk; we round up for the favoured kind. If one kind has too few, the other kind fills up.
 
-A token budget is spent on the candidates in order: the nearest first, and under a pattern the favoured kind first. A
-candidate that does not fit into the rest of the budget is skipped and the next is tried; otherwise one long text would
-keep out all shorter ones after it. Skipped candidates are not replaced from beyond the k, so that a budget never adds
-distant texts because they are short.
+A token budget is spent on the candidates in order: nearest first, and with a pattern the favoured kind first. A
+candidate that does not fit into the remaining budget is skipped and the next is tried; otherwise one long text would
+exclude all shorter texts after it. Skipped candidates are not replaced by nodes beyond the k nearest, so that a budget
+never adds distant texts because they are short.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ScoredNodes(NamedTuple):
     scores: npt.NDArray[np.float32]
 
     def at(self, places: Rows | slice | list[int]) -> ScoredNodes:
-        """Select the nodes at some places."""
+        """Select the nodes at some positions."""
         return ScoredNodes(self.rows[places], self.scores[places])
 
 

@@ -45,9 +45,9 @@ def _open_tree(artifacts: Artifacts) -> LayeredTree:
 
 
 def summary_vectors(artifacts: Artifacts) -> list[Vectors]:
-    """Join the vectors of all summaries in one array, once; raises CorruptBlob.
+    """Join the vectors of all summaries into one array, once; raises CorruptBlob.
 
-    Not at the start: 1,400 small blocks with 52,000 vectors take 0.7 s, and a ranking of passages needs none.
+    Called on first use: 1,400 small blocks with 52,000 vectors take 0.7 s, and a ranking of passages needs none.
     """
     return artifacts.once(_VECTORS, lambda: [_joined_vectors(artifacts)])
 
@@ -86,7 +86,7 @@ class Summaries:
         return self._rows.take(rows, "text")
 
     def tokens(self, row: int) -> int:
-        """Return the tokens of one summary."""
+        """Return the number of tokens of one summary."""
         return int(self._rows.value(row, "tokens"))
 
     def _hit(self, row: int, score: float, explain: bool) -> Hit:

@@ -45,7 +45,7 @@ class Activated(NamedTuple):
     sources: Rows
 
     def at(self, places: Rows | slice) -> Activated:
-        """Select the activated entities at some places."""
+        """Select the activated entities at some positions."""
         return Activated._make(column[places] for column in self)
 
 
@@ -82,7 +82,7 @@ def activate(
     """Spread activation from the questions' entities over sentences (eq. 5) with pruning.
 
     vectors: ``(n_questions, d) float32``. linked: the links of each question. near: the nearest passages; wide entities
-    pass activation on only through their sentences. most: the limit of links in memory; raises TooManyLinks above it.
+    pass activation on only through their sentences. most: the maximum number of links in memory; raises TooManyLinks.
     allowed: the passages whose sentences may bridge; None for all.
     """
     setting = graph.parameters
@@ -130,7 +130,7 @@ def _linked(linked: Sequence[Links]) -> Activated:
 
 
 def _mentioning(graph: TriGraphArrays, frontier: Pairs, near: Pairs, most: int | None) -> tuple[Rows, Pairs]:
-    """Find the sentences that mention the frontier's entities: positions in ``frontier``, ascending, and pairs."""
+    """Link ``frontier`` to sentences that mention its entities: ascending positions, and (question, sentence) pairs."""
     mentions, mentioned_in = graph.matrices.mentions, graph.matrices.mentioned_in
     questions, entities = parts(frontier)
     is_wide = mentioned_in.degrees(entities) > graph.parameters.widest_entity

@@ -49,7 +49,7 @@ class Explanations:
     def _named(
         self, answers: Sequence[Retrieved], active: Activated, readable: Allowed | None
     ) -> zip[tuple[int, Explanation]]:
-        """Pair each hit's number with the description of each entity in it, by hit and falling score."""
+        """Pair each hit's number with the description of each entity in it, by hit and descending score."""
         asking = np.arange(len(answers)).repeat([len(answer.passages) for answer in answers])
         hits, entities, _ = self._contents.links(np.concatenate([answer.passages for answer in answers]))
         inside, column = matches(paired(asking[hits], entities), active.pairs)

@@ -27,7 +27,7 @@ class TriGraphArrays:
     sentences. names: finds entities by canonical name. name_vectors: the vectors of the names of the entities
     ``name_rows``, ascending (None for all entities); names without a vector are not removed from the question's vector.
     sentence_passage: ``(n_sentences,)``, ascending, the passage of each sentence; without it wide entities pass nothing
-    on. near: finds the nearest passages; None to find them by their vectors alone.
+    on. near: finds the nearest passages; None to find them only by their vectors.
     """
 
     passages: Sequence[Vectors]

@@ -17,26 +17,26 @@ class TriGraphParameters:
 
     hops: the maximum number of iterations of eq. 5 [n].
     activation_threshold: a newly activated entity at or below it is pruned [delta].
-    reading: the reading of eq. 5: ``max`` keeps the best path to an entity, ``sum`` adds all paths, as it is printed.
-    sentences_per_entity: the number of sentences through which an entity passes activation on, the most similar first;
+    reading: how to read eq. 5: ``max`` keeps the best path to an entity, ``sum`` adds all paths, as printed.
+    sentences_per_entity: the number of sentences through which an entity passes activation on, most similar first;
         0 for all.
     sentences_per_step: the same for one whole iteration: 1 is greedy, 3 the beam of appendix E.6; 0 for all.
     damping: the share of a score that follows links [d, eq. 6].
-    similarity_weight: the weight of a passage's similarity to the question against its entities [lambda, eq. 7].
-    passage_weight: the weight of passages against entities in the start [W_p, eq. 7].
-    steps: the steps of the walk.
+    similarity_weight: the weight of a passage's similarity to the question, relative to entities [lambda, eq. 7].
+    passage_weight: the weight of passages in the start, relative to entities [W_p, eq. 7].
+    steps: the number of steps of the walk.
     dense_passages: the number of nearest passages in the walk, whatever they contain.
-    widest_entity: an entity mentioned in more sentences passes activation on only through those of the nearest
-        passages; an entity contained in more passages adds none of them to the walk, but counts in passages there.
+    widest_entity: an entity mentioned in more sentences passes activation on only through sentences of the nearest
+        passages; an entity contained in more passages adds none to the walk, but counts in passages already there.
     bridge_residual, rank_residual: the share of the question's names that is removed from its vector, 0 to 1.
     agreement: the power of a passage's relative similarity in its final score; 0 turns it off.
-    nearest_name: the least similarity at which an unknown name is linked to the entity with the nearest name (eq. 3).
+    nearest_name: the minimum similarity at which an unknown name is linked to the entity with the nearest name (eq. 3).
     activation, pagerank, pruning: False turns that part off (figure 4).
     rarity: True if entities in few documents count for more; the paper's appendix G.3 argues for weights of one.
     relative: True if similarities are relative to the strongest, in eq. 4 and in eq. 7; False uses the cosines.
     threshold_factor, threshold_step: each further iteration multiplies the threshold by the factor and subtracts the
         step.
-    preset: ``paper`` replaces every setting at its default by the value that the paper prints (PAPER).
+    preset: ``paper`` replaces every setting at its default by the paper's value (PAPER).
     """
 
     preset: Literal["ours", "paper"] = "ours"
@@ -80,5 +80,5 @@ PAPER: Mapping[str, object] = {
     "rarity": False,
     "relative": False,
 }
-"""The settings in the paper's text. The choices that it leaves open stay ours: W_p, and the titles as subjects of
+"""The values in the paper's text. Choices that the paper leaves open stay ours: W_p, and titles as the subjects of
 sentences, which are part of the index."""

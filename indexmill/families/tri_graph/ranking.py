@@ -19,10 +19,10 @@ def rank(
     most: int | None,
     allowed: Allowed | None,
 ) -> tuple[Pairs, Scores]:
-    """Return the passages that take part in each question, as ascending pairs, and their scores (eqs. 6, 7).
+    """Return each question's candidate passages, as ascending (question, passage) pairs, and their scores (eqs. 6, 7).
 
-    near, similarities: the nearest passages of every question, by question and falling similarity. most: the limit of
-    links in memory; raises TooManyLinks above it. allowed: the passages that may take part; None for all.
+    near, similarities: the nearest passages of every question, by question and descending similarity. most: the maximum
+    number of links in memory; raises TooManyLinks. allowed: the passages that may be candidates; None for all.
     """
     setting, matrices = graph.parameters, graph.matrices
     naming, named = parts(active.pairs)
@@ -66,7 +66,7 @@ def rank(
 
 
 def _scaled(questions: Rows, similarities: Scores) -> Scores:
-    """Scale the similarities of each question, given in falling order, from its weakest (0) to its strongest (1)."""
+    """Scale the similarities of each question, in descending order, from its weakest (0) to its strongest (1)."""
     every = np.arange(int(questions[-1]) + 1)
     strongest = similarities[questions.searchsorted(every)]
     weakest = similarities[questions.searchsorted(every, side="right") - 1]

@@ -43,7 +43,7 @@ def open_tri_graph(artifacts: Artifacts) -> TriGraph:
 
 
 class TriGraphReader(PassageRetriever):
-    """Retrieves passages by activation of entities and PageRank; the nearest passages if a question names no entity.
+    """Retrieves passages by activation of entities and PageRank, or the nearest if a question names no entity.
 
     The explanation of a hit is ``{"dense": bool, "entities": [...]}``: the activated entities in the passage, each with
     ``surface``, ``score``, ``hop`` (0 for an entity that the question names) and, on later hops, the text of the

@@ -51,7 +51,7 @@ from indexmill.retrieve.retrieval_method import Allowed, QueryBatch, Vectors
 QUESTION_TILE = 64
 
 TILE_LINKS = 1 << 18
-"""The maximum number of links of a tile in memory, some 20 MiB; a tile with more is split."""
+"""The maximum number of links of a tile in memory, about 20 MiB; a tile with more is split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class TriGraph(TriGraphArrays):
         return near.untitled if self.parameters.preset == "paper" else near
 
     def links(self, batch: QueryBatch) -> list[Links]:
-        """Return the entities of allowed passages that each question names (eq. 3), also by the nearest name."""
+        """Return the entities of allowed passages that each question names (eq. 3), even by the nearest name."""
         contained_in, least = self.matrices.contained_in, self.parameters.nearest_name
         return links_of(batch, self.names, contained_in, batch.allowed, self.name_vectors, self.name_rows, least)
 
@@ -169,7 +169,7 @@ def _columns(close: Sequence[_Near], cut: slice) -> tuple[Pairs, Scores]:
 
 
 def _extended(pairs: Pairs, scores: Scores, missing: Rows, near: Pairs, below: Scores) -> tuple[Pairs, Scores]:
-    """Add the nearest passages that the walk did not reach, with the scores ``below``, up to ``missing`` for each."""
+    """Add the nearest passages that the walk did not reach, with the scores ``below``, ``missing`` per question."""
     _, is_ranked = positions(near, pairs)
     (new,) = (~is_ranked).nonzero()
     asking, _ = parts(near[new])

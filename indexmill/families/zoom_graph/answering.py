@@ -1,7 +1,7 @@
 """The answer of zoom_graph: the model reads the sentences that the second stage keeps (ZoomRAG, section 3.3).
 
-Sentences keep their order, with "[...]" for gaps. A passage without kept sentences, since its document was not zoomed
-into, is read whole. Hits remain whole passages, and the answer cites those.
+Sentences keep their order, with "[...]" for gaps. A passage whose document was not zoomed into has no kept sentences
+and is read whole. Hits remain whole passages, and the answer cites them.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Sentences are linked to the entities they mention, to their neighbours in the document, and to sentences of similar
 meaning. The walk starts from the entities' coarse scores. Its limit (eq. 10) is computed by iteration: with beta = 0.9
 every step shrinks the error to a tenth, and no matrix is inverted, so that cost grows with the number of links. Up to
-DENSE_SENTENCES the semantic links are exp(cos) for every pair of sentences. Beyond, where documents are long, exp(cos)
-is taken as 1 + cos, whose product with a vector needs no pairs: time and memory are linear.
+DENSE_SENTENCES, the semantic links are exp(cos) for every pair of sentences. Beyond that, exp(cos) is approximated by
+1 + cos, whose product with a vector needs no pairs: time and memory are linear.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from indexmill.retrieve.matrices import Rows, Scores
 DENSE_SENTENCES = 512
 """The maximum number of sentences for which all pairs are compared."""
 
-_FOLDED = 128  # the maximum number of sentences whose links through entities are folded into one matrix with the others
+_FOLDED = 128  # the maximum number of sentences for which links through entities are folded into the matrix of links
 
 _PADDED = 8  # matrices are padded to a multiple of this number of sentences, so that several questions form one array
 
@@ -47,7 +47,7 @@ _Product = Callable[[Scores], Scores]
 class LocalGraphs:
     """The local graphs of some questions, concatenated.
 
-    vectors: ``(n, d)`` of sentences. counts, named: ``(n_graphs,)``, the numbers of sentences and entities of each
+    vectors: sentences, ``(n, d)``. counts, named: ``(n_graphs,)``, the numbers of sentences and entities of each
     graph. rows, documents: ``(l,)``, the vector and the document of each sentence, ascending within a graph. owners,
     columns: the links of sentences and entities, as positions in both, by owner. entities: ``(h,)``, coarse scores.
     """
@@ -82,7 +82,7 @@ class LocalGraphs:
 class FineWalk:
     """The settings of the walk over sentences.
 
-    restart: beta. temporal_width: sigma, in sentences. temporal_share: omega, of temporal links against semantic ones.
+    restart: beta. temporal_width: sigma, in sentences. temporal_share: omega, of temporal and semantic links.
     semantic, temporal: False leaves these links out (table 4).
     """
 
@@ -119,7 +119,7 @@ class FineWalk:
 
 
 def sentence_scores(graphs: LocalGraphs, setting: FineWalk) -> Scores:
-    """Score the sentences ``(l,)`` of each graph, by itself, in the limit of its walk; zeros without coarse scores."""
+    """Score the sentences ``(l,)`` of each graph separately, in the limit of its walk; zeros without coarse scores."""
     result = np.zeros(len(graphs.documents))
     mass = sums(np.arange(len(graphs.named)).repeat(graphs.named), graphs.entities, len(graphs.named))
     walked = (graphs.counts > 0) & (mass > 0)
@@ -141,7 +141,7 @@ def _padded(graphs: LocalGraphs, chosen: Rows, widths: Rows, mass: Scores, setti
 
     Links through entities are folded into the matrix: a step on the sentences' scores is two steps of the walk, and
     adds the flow from the start, from sentences, and through entities. Consecutive graphs of one width form one array.
-    chosen, widths: the graphs and their widths, the narrow ones first. mass: the sum of coarse scores of every graph.
+    chosen, widths: the graphs and their widths, narrow graphs first. mass: the sum of coarse scores of every graph.
     """
     stay, counts, named, count = setting.stay, graphs.counts[chosen], graphs.named[chosen], len(chosen)
     begins, cells = before(widths), before(widths * widths)
@@ -162,7 +162,7 @@ def _padded(graphs: LocalGraphs, chosen: Rows, widths: Rows, mass: Scores, setti
     at, columns = at.take(order), columns.take(order)
     owners = owners.take(order) - first.take(at)
 
-    # Columns of the mixed block add up to one; then both blocks are brought to one average weight.
+    # Columns of the mixed block add up to one; then both blocks are scaled to the same average weight.
     links, length = np.bincount(at, minlength=count), int(widths.sum())
     of_all = links if setting.scale == "links" else counts * named
     across = np.where(links > 0, of_all / np.maximum(links, 1), 1.0)
@@ -206,7 +206,7 @@ def _padded(graphs: LocalGraphs, chosen: Rows, widths: Rows, mass: Scores, setti
 
 
 def _cuts(widths: Rows) -> Iterator[tuple[slice, int]]:
-    """Yield slices of graphs of one width, with at most _CELLS cells or one graph, and the width, ascending."""
+    """Yield slices of graphs of equal width, with at most _CELLS cells or one graph, and the width, ascending."""
     every = widths.tolist()
     first = 0
     while first < len(every):
@@ -234,7 +234,7 @@ def _all_mixed(vectors: npt.NDArray[np.float32], documents: Rows, weights: Score
 def _products(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     """Return the inner products ``(n_graphs, width, width)`` of all pairs of the vectors of each graph.
 
-    OpenBLAS is fast for small products, but takes twice as long for that of a matrix with itself: hence the copy, which
+    OpenBLAS is fast for small products, but takes twice as long to multiply a matrix by itself: hence the copy, which
     numpy does not recognise as the same matrix.
     """
     width = vectors.shape[1]
@@ -271,7 +271,7 @@ def _scores(graph: LocalGraphs, setting: FineWalk) -> Scores:
 
 
 def _mixed(graph: LocalGraphs, share: float, width: float) -> Scores | _Product:
-    """Mix temporal and semantic links of sentences, columns normalised: a matrix, or its product for many sentences."""
+    """Return the mixed temporal and semantic links, normalised by column: a matrix, or a function if there are many."""
     count, vectors = len(graph.documents), graph.vectors.take(graph.rows, 0)
     if count > DENSE_SENTENCES:
         temporal, semantic = _temporal(graph.documents, width), _semantic(vectors)
@@ -295,7 +295,7 @@ def _gaussian(count: int, width: float) -> Scores:
 
 
 def _temporal(documents: Rows, width: float) -> _Product:
-    """Return a product with the Gaussian of distances within a document: columns normalised, tails cut off."""
+    """Return a function that multiplies by the Gaussian of distances in a document, normalised by column, tails cut."""
     reach = min(math.ceil(_WIDTHS * width), len(documents) - 1)
     steps = [
         (math.exp(-0.5 * (step / width) ** 2) * (documents[step:] == documents[:-step]), step)
@@ -314,7 +314,7 @@ def _temporal(documents: Rows, width: float) -> _Product:
 
 
 def _semantic(vectors: npt.NDArray[np.float32]) -> _Product:
-    """Return a product with 1 + cos, columns normalised."""
+    """Return a function that multiplies by 1 + cos, normalised by column."""
     wide = vectors.astype(np.float64)
     total = len(wide) + wide @ wide.sum(axis=0)
 

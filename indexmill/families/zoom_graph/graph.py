@@ -36,7 +36,7 @@ class ZoomBlocks:
     assembled: Callable[[str, Callable[[], Arrays]], Arrays]
 
     def matrix(self, setting: ZoomGraphParameters) -> Shared:
-        """Build the matrix M of eq. 6 under some settings."""
+        """Build the matrix M of eq. 6 for some settings."""
         incidence = self.contents._replace(weights=np.where(self.contents.weights > 0, setting.title_weight, 1.0))
         n, m = len(self.contents.indptr) - 1, len(self.spread)
         return shared(
@@ -75,7 +75,7 @@ class _Matrices:
         self._lock = Lock()
 
     def of(self, setting: ZoomGraphParameters) -> Shared:
-        """Return the matrix under some settings, cached by the settings that affect it."""
+        """Return the matrix for some settings, cached by the settings that affect it."""
         key = _shaping(setting)
         with self._lock:
             matrix = self._cache.pop(key, None)
@@ -92,8 +92,8 @@ class _Matrices:
 class ZoomGraphArrays:
     """A ZoomRAG index over plain arrays, which may be memory maps.
 
-    passages, sentences: arrays of unit rows, numbered consecutively. vectors: ``(n_documents, d) float32``, of
-    documents, on the grid of ``indexmill.retrieve.grid``. mentions, mentioned_in: sentences by entities and back.
+    passages, sentences: arrays of unit rows, numbered consecutively. vectors: documents, ``(n_documents, d)
+    float32``, on the grid of ``indexmill.retrieve.grid``. mentions: sentences x entities; mentioned_in: its transpose.
     sentence_passage, passage_document: ascending.
     """
 
@@ -134,7 +134,7 @@ class ZoomGraphArrays:
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The scope of a call: passages and documents (None for all), the passages per document, the number of documents,
-    and the matrix without excluded documents and the entities that are in these alone."""
+    and the matrix without excluded documents and entities that occur only in these."""
 
     passages: Allowed | None
     documents: Allowed | None

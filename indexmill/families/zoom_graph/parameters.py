@@ -16,23 +16,23 @@ from indexmill.retrieve.retrieval_method import Count, Finite, Share, Weight
 class ZoomGraphParameters:
     """The settings of retrieval; the paper's symbol in brackets.
 
-    steps, restart: the steps and the restart probability of the coarse walk [t, alpha]. documents: the number of best
-    documents whose sentences are walked [K]. fine_restart: the restart probability of the fine walk [beta]. kept: the
-    share of these sentences that hits keep. temporal_width, temporal_share: the width and the share of the links
-    between sentences of a document [sigma, omega].
-    threshold: the standard deviations above its row's mean beyond which a question is linked to a document.
+    steps, restart: the number of steps and the restart probability of the coarse walk [t, alpha]. documents: the number
+    of best documents whose sentences are walked [K]. fine_restart: the restart probability of the fine walk [beta].
+    kept: the share of these sentences that hits keep. temporal_width, temporal_share: the width and the share of the
+    links between sentences of a document [sigma, omega].
+    threshold: a question is linked to documents this many standard deviations above its row's mean.
     scale: the denominator of a block's average weight.
     title_weight: the weight of the title's entity in the incidence; others have 1.
-    question_weight: the weight of links to entities against links to documents.
-    look_ahead: the least relative similarity at which a sentence passes its entities on; above 1 turns it off.
+    question_weight: the weight of links to entities, relative to links to documents.
+    look_ahead: the minimum relative similarity at which a sentence passes its entities on; above 1 turns it off.
     look_ahead_power: the power of that similarity in the weight of the entity. open_share: the share of the question's
-    names that is removed from its vector for the look-ahead; for the agreement all of it is. agreement: the power of a
+    names that is removed from its vector for the look-ahead; the agreement removes all. agreement: the power of a
     document's relative similarity, if names explain half of the question.
-    widest_entity: an entity in more sentences leads on only through those of the nearest documents.
-    nearest_name: the least similarity at which an unknown name is linked to the entity with the nearest name.
+    widest_entity: an entity in more sentences is followed only through the sentences of the nearest documents.
+    nearest_name: the minimum similarity at which an unknown name is linked to the entity with the nearest name.
     follow: a node with at most this score is not followed.
     fine, entities, question_links, document_links, semantic_links, temporal_links: False turns that part off (table 4).
-    preset: ``paper`` replaces every setting at its default by the value that the paper prints (PAPER).
+    preset: ``paper`` replaces every setting at its default by the paper's value (PAPER).
     """
 
     preset: Literal["ours", "paper"] = "ours"
@@ -71,4 +71,4 @@ PAPER: Mapping[str, object] = {
     "nearest_name": -1.0,
     "follow": 0.0,
 }
-"""The settings of the paper's text, where ours differ."""
+"""The paper's values of the settings whose defaults differ."""

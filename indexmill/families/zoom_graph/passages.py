@@ -50,8 +50,8 @@ class Sentence(NamedTuple):
 class RankedDocuments:
     """The documents of some questions, by question, then best first.
 
-    questions, rows, scores: of each document. places: ``(n_documents,)``, the rank, from 0 for every question. dense:
-    ``(n_questions,)``, True if the walk reached no document.
+    questions, rows, scores: one of each per document. places: ``(n_documents,)``, ranks from 0 for every question.
+    dense: ``(n_questions,)``, True if the walk reached no document.
     """
 
     questions: Rows
@@ -74,9 +74,9 @@ class RankedDocuments:
 class LocalSentences:
     """The sentences of the best documents of some questions, by question and row, and the entities that they mention.
 
-    counts: ``(n_questions,)``, the number of sentences of each. documents, passages, sentences: the rows of each
-    sentence. owners, columns: the positions of the sentence and the entity of each link. named: ``(n_questions,)``, the
-    number of entities of each. coarse: the coarse score of each entity.
+    counts, named: ``(n_questions,)``, the numbers of sentences and entities of each question. documents, passages,
+    sentences: the rows of each sentence. owners, columns: the positions of the sentence and the entity of each link.
+    coarse: the coarse score of each entity.
     """
 
     counts: Rows
@@ -108,7 +108,7 @@ def _concatenated(some: Sequence[RankedDocuments] | Sequence[LocalSentences]) ->
 class Zoom:
     """The results of the fine walks.
 
-    passages, strongest: pairs, ascending, with the score of their best sentence, for questions with fine scores.
+    passages, strongest: ascending pairs with the score of their best sentence, for questions with fine scores.
     kept_pairs: the (question, passage) pairs of the kept sentences, ascending, with the sentences' ``rows`` and
     ``scores``.
     """
@@ -267,7 +267,7 @@ def _graphs(graph: ZoomGraphArrays, seen: LocalSentences) -> Iterator[LocalGraph
 
 
 def _best_sentences(asking: Rows, scores: Scores, counts: Rows, shares: Scores) -> Rows:
-    """Choose the kept sentences, the best share of each question's; return their positions, ascending."""
+    """Choose the kept sentences, the best of each question by its share; return their positions, ascending."""
     order = np.lexsort((-scores, asking))
     most = np.ceil(shares * counts)
     rank = np.arange(len(order)) - before(counts)[asking]  # the questions ascend before and after

@@ -1,4 +1,4 @@
-"""The entities that a question names, for zoom_graph, and its vector without them."""
+"""The entities that a question names, for zoom_graph, and the question's vector without them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from indexmill.text.canonical_names import NameIndex
 class Named:
     """The entities that the questions of a tile name, and the part of each vector that their names explain.
 
-    pairs: question and entity, ascending (``columns``). scores: those of eq. 3.
+    pairs: (question, entity) pairs, ascending (``columns``). scores: the scores of eq. 3.
     """
 
     pairs: Pairs
@@ -37,7 +37,7 @@ class Named:
 class QuestionNames:
     """Finds the entities that questions name.
 
-    contained_in: entities by documents. name_vectors: unit rows of the entities ``name_rows``, ascending; None for all.
+    contained_in: entities x documents. name_vectors: unit rows of the entities ``name_rows``, ascending; None for all.
     """
 
     names: NameIndex

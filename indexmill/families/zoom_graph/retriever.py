@@ -1,4 +1,4 @@
-"""zoom_graph over a snapshot: opens ``ZoomGraph`` on its arrays and converts the results into hits."""
+"""The retriever of zoom_graph: opens ``ZoomGraph`` on a snapshot's arrays and converts the results into hits."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
 
 
 class ZoomGraphReader(PassageRetriever):
-    """Retrieval of passages by a coarse walk over documents and a fine walk over sentences.
+    """Retrieves passages by a coarse walk over documents and a fine walk over sentences.
 
     The explanation of a hit is ``{"dense": bool, "sentences": [...], "entities": [...]}``: the kept sentences of the
-    passage, each ``text`` and ``score`` (none beyond the K documents that were zoomed into), and the entities that
-    link its document to the question, each ``entity_id``, ``surface`` and ``score``.
+    passage, each with ``text`` and ``score`` (none beyond the K documents that were zoomed into), and the entities that
+    link its document to the question, each with ``entity_id``, ``surface`` and ``score``.
     """
 
     def __init__(self, artifacts: Artifacts) -> None:

@@ -12,7 +12,7 @@ from indexmill.retrieve.grid import SCALE
 from indexmill.store.pack_schema import SMALLEST, Array, PackCheck, PackSchema, keys
 
 DOCUMENT_VECTORS = PackSchema(
-    "vectors of the shard's documents, row by row with `documents`",
+    "vectors of the shard's documents, one per row of `documents`",
     {
         "vectors": Array(
             "int16",
@@ -29,17 +29,17 @@ DOCUMENT_VECTORS = PackSchema(
 
 def _link_problems(names: npt.NDArray[Any], indptr: npt.NDArray[Any], partners: npt.NDArray[Any]) -> Iterator[str]:
     if (names[1:] <= names[:-1]).any():
-        yield "'names' has the same row twice"
+        yield "'names' contains a row twice"
     bounds = indptr.astype(np.int64)
     owners = np.arange(len(names)).repeat(bounds[1:] - bounds[:-1])
     if (partners <= owners).any():
-        yield "a pair is not listed at its lower name"
+        yield "a pair is not listed under its lower name"
     if ((partners[1:] <= partners[:-1]) & (owners[1:] == owners[:-1])).any():
         yield "the pairs of a row do not ascend"
 
 
 LINKS = PackSchema(
-    "pairs of similar rows: of documents, or, if they are asked for, of entities",
+    "pairs of similar rows: of documents or, if requested, of entities",
     {
         "names": keys("rows", "the key of each document or entity that is in a pair"),
         "indptr": Array(SMALLEST, ("rows + 1",), "where the pairs of each lower row begin, and the end", into="pairs"),
@@ -48,7 +48,7 @@ LINKS = PackSchema(
     },
     checks=(
         PackCheck(
-            "each pair is listed once, at its lower row, and those of a row ascend",
+            "each pair is listed once, under its lower row, and the pairs of a row ascend",
             ("names", "indptr", "partners"),
             _link_problems,
         ),

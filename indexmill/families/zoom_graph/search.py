@@ -1,8 +1,8 @@
 """ZoomRAG: a walk over documents and entities, then a walk over the sentences of the best documents (section 3).
 
 A question is linked to the documents that resemble it beyond its row's threshold (eq. 2) and to entities; a walk that
-returns to it in every step scores all documents (eq. 3). In the K best ones a second walk scores the sentences
-(eqs. 4, 5, 10). Documents rank by the first walk; the second one chooses the passages of long documents and the
+returns to it in every step scores all documents (eq. 3). In the K best documents a second walk scores the
+sentences (eqs. 4, 5, 10). Documents rank by the first walk; the second chooses the passages of long documents and the
 sentences that a hit keeps.
 
 Our choices where the paper is silent or ambiguous (figures: ``docs/measurements/zoom_graph.md``):
@@ -12,10 +12,10 @@ Our choices where the paper is silent or ambiguous (figures: ``docs/measurements
   that touch the question's entities, those most similar to the open question pass their entities on, with the relative
   similarity to the power ``look_ahead_power``. (Table 4 calls the links of named entities indispensable; an answer in
   two hops begins with an entity that the question does not name.)
-- *The open question* is the question's vector with its names partly removed: it holds what is asked, not about whom.
-- *Agreement.* Where entities are linked, a document's score is multiplied by its relative similarity to the open
-  question, to a power that is ``agreement`` where names explain half of the question, and more where they explain less.
-- *Small scores* are not followed further (``follow``), so that a walk's cost follows the question and not the corpus.
+- *The open question* is the question's vector with its names partly removed: what is asked, not about whom.
+- *Agreement.* If entities are linked, a document's score is multiplied by its relative similarity to the open question,
+  to a power that is ``agreement`` if names explain half of the question, and more if they explain less.
+- *Small scores* are not followed (``follow``), so that a walk's cost depends on the question and not on the corpus.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ WALK_LINKS = 1 << 17
 class Zoomed:
     """The passages of one question, best first.
 
-    passages: ``(k,) int64`` rows. scores: ``(k,) float64``, of their documents, never rising; below zero for documents
+    passages: ``(k,) int64`` rows. scores: ``(k,) float64``, of their documents, descending; below zero for documents
     that the walk did not reach: the similarity minus one. sentences: the kept sentences of each passage, in
     order. entities: the entities that the question is linked to, by descending weight. dense: True if the walk reached
     no document and the nearest documents are returned instead, with their similarity.

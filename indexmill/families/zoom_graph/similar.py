@@ -1,8 +1,8 @@
 """Similarity links between documents, and between entities, in blocks, and the vectors of documents (ZoomRAG, eq. 2).
 
-Rows have names of 64 bits, which do not change when other rows come and go: a document has the start of the SHA-256 of
-its id, an entity its key. A block lists pairs of rows by name, so it changes only if one of its pairs does. A pair is
-listed once, at the lower of its two names, with its similarity in steps of 1 / STEPS_PER_UNIT of cosine.
+Rows have names of 64 bits, which do not change when other rows are added or removed: a document's name is the start of
+the SHA-256 of its id, an entity's name is its key. A block lists pairs of rows by name, so it changes only if one of
+its pairs does. A pair is listed once, under the lower of its names, with its cosine in steps of 1 / STEPS_PER_UNIT.
 
 A reader needs the links of each row in both directions, with the weights exp(cos): ``linked`` assembles them.
 """
@@ -29,13 +29,13 @@ _DOCUMENTS: CacheKey[DocumentVectors] = CacheKey("zoom_graph documents")
 Names = npt.NDArray[np.uint64]
 
 STEP = 512
-"""Products on the grid (``indexmill.retrieve.grid``) that count as one similarity: 3e-5 of cosine."""
+"""The size of a similarity step in products on the grid (``indexmill.retrieve.grid``): 3e-5 of cosine."""
 
 STEPS_PER_UNIT = int(UNIT) // STEP
-"""Steps of similarity per unit of cosine."""
+"""The number of similarity steps per unit of cosine."""
 
 LARGEST_STEP = (1 << 15) - 1
-"""The similarity that int16 can hold; a product on the grid is below 2^24, which is one more."""
+"""The largest step that fits into int16; a product on the grid is below 2^24, which is one step more."""
 
 
 class UnknownName(ValueError):
@@ -133,7 +133,7 @@ def linked(blocks: Iterable[Mapping[str, npt.NDArray[Any]]], rows: NamedRows) ->
 def _ends(
     blocks: Iterable[Mapping[str, npt.NDArray[Any]]], rows: NamedRows
 ) -> Iterator[tuple[Rows, Mapping[str, npt.NDArray[Any]], Rows]]:
-    """Yield the rows that each block names, the block, and the number of pairs whose higher end each row is."""
+    """Yield each block with the rows that it names, and the number of pairs of which each row is the higher end."""
     for block in blocks:
         ends = rows.of(block["names"])
         yield ends, block, np.bincount(block["partners"], minlength=len(ends)).astype(np.int64, copy=False)
@@ -163,7 +163,7 @@ def document_links(artifacts: Artifacts) -> CsrBlock:
 
 
 def entity_links(artifacts: Artifacts, keys: Names) -> CsrBlock:
-    """Return the links between entities, whose rows have these keys; none unless asked for. Raises CorruptBlob."""
+    """Return the links between entities, whose rows have these keys; none unless requested. Raises CorruptBlob."""
     return _linked(artifacts, "entity_links", NamedRows(keys))
 
 

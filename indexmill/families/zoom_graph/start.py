@@ -27,16 +27,16 @@ from indexmill.retrieve.matrices import Rows, Scores
 from indexmill.retrieve.residual_query import LEAST
 from indexmill.retrieve.retrieval_method import Vectors
 
-_NEAR_ROWS = 512  # the number of documents multiplied with one vector after the other while they are in the CPU cache
+_NEAR_ROWS = 512  # the number of documents that stay in the CPU cache while all vectors are multiplied by them
 
 _NEAR = 50  # the number of nearest documents through whose sentences a wide entity is still followed
 
 
 @dataclass(frozen=True, slots=True)
 class Similarities:
-    """Products on the grid ``(n_questions, n_documents) float32``: of a tile's questions, and of their open questions.
+    """Products of a tile's questions, and of their open questions, with documents ``(n_questions, n_documents)``.
 
-    Products of excluded documents are below all others. strongest: ``(n_questions,)``, the largest of ``opened``.
+    The products are exact, and lowest for excluded documents. strongest: ``(n_questions,)``, the largest of ``opened``.
     """
 
     products: Vectors
@@ -49,7 +49,7 @@ class Similarities:
 
 
 def similarities(graph: ZoomGraphArrays, scope: Scope, named: Named) -> Similarities:
-    """Multiply the documents with the questions of a tile; the products are exact, however computed."""
+    """Multiply the documents by the questions of a tile; the products are exact."""
     questions = len(named.vectors)
     both = on_grid(np.concatenate([named.vectors, named.residual_queries(1.0)]))
     if questions > 2:
@@ -110,7 +110,7 @@ def _documents(similar: Similarities, scope: Scope, threshold: float) -> tuple[R
 
 
 def _entities(graph: ZoomGraphArrays, scope: Scope, named: Named, similar: Similarities) -> tuple[Pairs, Scores]:
-    """Return the entities that questions are linked to, ascending, and weights: named entities, then the look-ahead."""
+    """Return the entities that questions are linked to by name or by the look-ahead, ascending, and their weights."""
     pairs, scores = named.pairs, named.scores
     if graph.parameters.look_ahead <= 1:
         further, weights = _look_ahead(graph, scope, named, similar)
@@ -124,7 +124,7 @@ def _entities(graph: ZoomGraphArrays, scope: Scope, named: Named, similar: Simil
 
 
 def _look_ahead(graph: ZoomGraphArrays, scope: Scope, named: Named, similar: Similarities) -> tuple[Pairs, Scores]:
-    """Weight the entities of the sentences that mention named ones and best match the open question."""
+    """Weight the entities of the sentences that mention named entities and best match the open question."""
     setting = graph.parameters
     touched = distinct(_touched(graph, named, similar, min(_NEAR, scope.count)))
     if scope.passages is not None:

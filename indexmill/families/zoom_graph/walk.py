@@ -1,6 +1,6 @@
 """The coarse walk of ZoomRAG: one matrix for all questions, a distribution for each (section 3.3, eqs. 3, 6-9).
 
-The shared matrix M holds documents and entities. A question is a node of its own: H links it to some of them, the walk
+The shared matrix M links documents and entities. A question is a node of its own: H links it to some of them; the walk
 starts there and returns to it in every step. Questions do not share state, and a question's links are added to a
 column's sum on the fly (the denominator of eq. 7), so that M is neither copied nor changed for any number of questions.
 Several questions walk together, and the links of a followed node are gathered once, for all further steps.
@@ -22,7 +22,7 @@ Scale = Literal["cells", "links"]
 
 
 MOST_LINKS = 1 << 19
-"""The maximum number of links in memory at once for several questions, some 20 MiB."""
+"""The maximum number of links in memory at once for several questions, about 20 MiB."""
 
 
 class CsrBlock(NamedTuple):
@@ -38,7 +38,7 @@ class CsrBlock(NamedTuple):
 
 
 class QuestionLinks(NamedTuple):
-    """The links [H] of some questions: their nodes, ascending by question and node, and weights, rescaled as M's."""
+    """The links [H] of some questions: their nodes, ascending by question and node, and weights, rescaled like M's."""
 
     questions: Rows
     nodes: Rows
@@ -52,7 +52,7 @@ class QuestionLinks(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The symmetric matrix M of eq. 6: documents, then entities, its blocks of one average weight. sums: of columns."""
+    """The symmetric matrix M of eq. 6 over documents, then entities, with blocks of equal average weight."""
 
     indptr: Rows
     indices: npt.NDArray[np.int32]
@@ -61,7 +61,7 @@ class Shared:
     documents: int
 
     def without(self, documents: npt.NDArray[np.bool_], entities: npt.NDArray[np.bool_] | None = None) -> Shared:
-        """Copy the matrix without the links of some documents and entities; the other weights stay."""
+        """Copy the matrix without the links of some documents and entities; other weights do not change."""
         gone = np.zeros(len(self.sums), dtype=np.bool_)
         gone[: self.documents] = documents
         if entities is not None:
@@ -88,9 +88,9 @@ def averages(totals: Scores, links: Rows, cells: int, scale: Scale) -> Scores:
 def shared(documents: CsrBlock, contents: CsrBlock, entities: CsrBlock, linked: int, scale: Scale) -> Shared:
     """Assemble M: document links, incidence (documents x entities) in both directions, entity links.
 
-    linked: the number of entities in any document, which determines the number of cells of a block. The links of a node
-    to documents come before its links to entities, each in the order of their block: placing them takes a tenth of the
-    time of sorting them.
+    linked: the number of entities that occur in documents, which determines the number of cells of a block. A node's
+    links to documents come before its links to entities, each in the order of their block: placing them takes a tenth
+    of the time of sorting them.
     """
     n, m = len(documents.indptr) - 1, len(entities.indptr) - 1
     scaled = [
@@ -117,7 +117,7 @@ def shared(documents: CsrBlock, contents: CsrBlock, entities: CsrBlock, linked: 
 
 
 def _by_column(columns: Integers) -> Rows:
-    """Order links by column, stably: by the lower 16 bits, then by the upper ones, which numpy does by radix."""
+    """Order links by column, stably: by the lower 16 bits, then by the upper 16, which numpy does by radix."""
     order = (columns & 0xFFFF).astype(np.uint16).argsort(kind="stable")
     upper = (columns >> 16).astype(np.uint16)
     return order[upper[order].argsort(kind="stable")] if upper.any() else order
@@ -172,7 +172,7 @@ class _Numbers:
         return keys >> self.bits, keys & ((1 << self.bits) - 1)
 
     def of(self, questions: Rows, nodes: Rows) -> Rows:
-        """Return the numbers of (question, node) pairs, -1 for a pair without one."""
+        """Return the numbers of (question, node) pairs, -1 for a pair without a number."""
         return self._number.take((questions << self.bits) | nodes).astype(np.int64)
 
     def add(self, questions: Rows, nodes: Rows) -> Rows:
@@ -191,7 +191,7 @@ class _Followed:
     """The followed nodes, in order, and their links.
 
     numbers, questions: the number and the question of each node. linked: the weight of the question's link to the node.
-    sums: the sum of its column.
+    sums: the sum of the node's column.
     """
 
     def __init__(self) -> None:
@@ -221,7 +221,7 @@ class _Followed:
             self._targets, self._weights = targets, weights
         places = (starts - ends + lengths).repeat(lengths)
         places += np.arange(more)
-        # Not the default mode, which would fill a copy of the output first to keep it whole on an error.
+        # The default mode would fill a copy of the output first, to keep the output intact on an error.
         graph.weights.take(places, out=self._weights[first:last], mode="clip")
         columns = graph.indices.take(places).astype(np.int64)
         self._targets[first:last] = numbering.add(questions.repeat(lengths), columns)
@@ -233,7 +233,7 @@ class _Followed:
         self._lengths = np.concatenate([self._lengths, lengths])
 
     def flow(self, passed: Scores, length: int) -> Scores:
-        """Compute the flow into each number below ``length``. passed: what a node sends along a link of weight one."""
+        """Compute the flow into each number below ``length``. passed: each node's score along a link of weight one."""
         flow = passed.repeat(self._lengths)
         flow *= self._weights[: self.links]
         return sums(self._targets[: self.links], flow, length)
@@ -254,7 +254,7 @@ class Walk:
     def walk(self, links: QuestionLinks, count: int, steps: int, restart: float, follow: float = 0.0) -> WalkResult:
         """Compute the distributions after some steps from each of ``count`` questions (eq. 3).
 
-        restart: the probability to jump back to the question [alpha]. follow: a node with at most this score is not
+        restart: the probability of a jump back to the question [alpha]. follow: a node with at most this score is not
         followed, as if its column were empty; 0 follows all. The score in an empty column is lost, so scores add up to
         one if no column is empty. A question without links keeps all of its score. Raises TooManyLinks if several
         questions follow more than MOST_LINKS.

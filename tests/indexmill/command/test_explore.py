@@ -81,7 +81,7 @@ def test_json_is_the_graph_and_writes_no_page(run: Run, store: Path, tmp_path: P
         (["--entity", "Ada Venn"], "error: there is no entity 'Ada Venn'\n"),
         (["--community", "x"], "the index has no communities"),
         (["--method", "dense"], "used only to retrieve for a question"),
-        (["--question", "x", "--method", "tri_graph"], "does not hold 'tri_graph'"),
+        (["--question", "x", "--method", "tri_graph"], "does not contain 'tri_graph'"),
         (["--nodes", "0"], "1<=x<=2000"),
         (["--nodes", "2001"], "1<=x<=2000"),
         (["-o", "nowhere/page.html"], "nowhere/page.html: cannot write the page"),

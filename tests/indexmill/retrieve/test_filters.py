@@ -178,7 +178,7 @@ def test_a_filter_leaves_the_documents_that_it_holds_for(shared: Snapshot, where
         ('{"year": ' + "9" * 5000 + "}", "JSON"),
         ('{"lang": null}', "exists"),
         ("lang is missing", "no document has a field 'lang is'"),
-        ("yeer>3", "no document has a field 'yeer'; there are document_id, title, source, a.b, author.age"),
+        ("yeer>3", "no document has a field 'yeer'; the fields are document_id, title, source, a.b, author.age"),
         ("nothing missing", "no document has a field 'nothing'"),
         ({"yeer": 3}, "no document has"),
         ({"": 3}, "not a field name"),

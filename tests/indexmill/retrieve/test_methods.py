@@ -211,7 +211,7 @@ def test_a_snapshot_without_a_family_says_so_and_still_fuses_the_others(
     with indexmill.open(built(tmp_path, **{absent: {"enabled": False}})) as without:
         assert without.version == 2
         assert set(without.methods) == set(METHODS) - {absent}
-        with pytest.raises(FamilyNotFound, match=f"does not hold '{absent}'; it has fused"):
+        with pytest.raises(FamilyNotFound, match=f"does not contain '{absent}'; it has fused"):
             without.retrieve("Who?", method=absent)
         hits = without.retrieve(questions(without)[-1], k=5)
         assert len(hits) == 5
@@ -352,10 +352,10 @@ def test_fused_hands_settings_on_to_what_it_combines(snapshot: Snapshot) -> None
     with pytest.raises(BadInput, match=r"names 'dampng'; the method has .*\(did you mean 'damping'\?\)"):
         snapshot.retrieve("Who?", parameters={"tri_graph.dampng": 0.85})
     with pytest.raises(
-        BadInput, match=r"names 'trigraph.damping'; fused combines tri_.*\(did you mean 'tri_graph'\?\)"
+        BadInput, match=r"names 'trigraph.damping'; fused combines only tri_.*\(did you mean 'tri_graph'\?\)"
     ):
         snapshot.retrieve("Who?", parameters={"trigraph.damping": 0.85})
-    with pytest.raises(BadInput, match=r"names 'tri_graph.damping'; fused combines zoom_.* here, each by its weight$"):
+    with pytest.raises(BadInput, match=r"names 'tri_graph.damping'; fused combines only zoom_.* with a weight$"):
         snapshot.retrieve("Who?", parameters={"tri_graph": 0, "tri_graph.damping": 0.85})
 
 

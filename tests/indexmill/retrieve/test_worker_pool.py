@@ -187,7 +187,7 @@ def test_a_helper_that_ends_in_the_middle_leaves_its_part_to_others(
         found = thread.submit(answers, helped)
         time.sleep(0.3)
         assert not found.done()
-        with pytest.warns(RuntimeWarning, match="has ended with -9; others") as told:
+        with pytest.warns(RuntimeWarning, match="has ended with -9; other processes") as told:
             assert finish(found) == alone
     assert len(told) == count
     assert answers(helped) == alone
@@ -206,7 +206,7 @@ def test_a_helper_that_hangs_is_killed_and_others_answer(
     hanging, other = processes(helped)
     os.kill(hanging, signal.SIGSTOP)
     with pytest.warns(
-        RuntimeWarning, match=rf"process {hanging} has not answered for 3 seconds and was killed; others"
+        RuntimeWarning, match=rf"process {hanging} has not answered for 3 seconds and was killed; other processes"
     ):
         assert helped.retrieve_batch(questions, method="bm25", k=3) == expected
     monkeypatch.undo()

@@ -106,12 +106,12 @@ def test_a_graph_that_does_not_fit_its_tables_is_not_handed_over(tmp_path: Path)
     writer, graph = publish_world(tmp_path / "store")
     changed(GRAPH, "offsets", lambda held: held - [0, 0, 0, 0, 0, 0, 1, 0])(writer)
     writer.publish(3)
-    with pytest.raises(CorruptBlob, match="has 3 nodes O; the tables have 2"):
+    with pytest.raises(CorruptBlob, match="has 3 nodes of kind O; the tables have 2"):
         of_snapshot(tmp_path / "store")
     changed(GRAPH, "offsets", lambda held: graph.offsets)(writer)
     changed(GRAPH, "rows", lambda held: held + 10**6)(writer)
     writer.publish(4)
-    with pytest.raises(CorruptBlob, match="has 4 nodes N; the tables have 0"):
+    with pytest.raises(CorruptBlob, match="has 4 nodes of kind N; the tables have 0"):
         of_snapshot(tmp_path / "store")
 
 
@@ -128,5 +128,5 @@ def test_a_snapshot_is_written_with_the_graphs_that_it_holds(tmp_path: Path) -> 
         assert (folder / "heterograph.graphml").read_bytes() == of_snapshot(tmp_path / "store")
     with pytest.raises(FamilyNotFound, match="'described'"):
         export_snapshot(open_folder(tmp_path / "store"), 1, tmp_path / "1", form="graphml", progress=Silent())
-    with pytest.raises(FamilyNotFound, match="does not hold 'heterograph'"):
+    with pytest.raises(FamilyNotFound, match="does not contain 'heterograph'"):
         of_snapshot(tmp_path / "store", 1)

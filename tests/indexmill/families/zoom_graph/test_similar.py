@@ -99,14 +99,14 @@ def test_a_row_that_does_not_exist_is_refused(name: int) -> None:
 @pytest.mark.parametrize(
     ("name", "values", "problem"),
     [
-        ("names", [10, 10, 50], "same row twice"),
+        ("names", [10, 10, 50], "contains a row twice"),
         ("names", [20, 10, 50], "does not ascend"),
         ("indptr", [0, 2, 1, 3], "does not ascend"),
         ("indptr", [0, 2, 3, 9], "expected from 0 to 3"),
         ("indptr", [0, 3, 3], "has the shape"),
         ("partners", [1, 3, 2], "expected less than 3"),
-        ("partners", [1, 2, 1], "not listed at its lower name"),
-        ("partners", [0, 2, 2], "not listed at its lower name"),
+        ("partners", [1, 2, 1], "not listed under its lower name"),
+        ("partners", [0, 2, 2], "not listed under its lower name"),
         ("partners", [2, 1, 2], "do not ascend"),
         ("partners", [2, 2, 2], "do not ascend"),
         ("steps", [1, 2], "has the shape"),

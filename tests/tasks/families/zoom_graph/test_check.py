@@ -41,7 +41,7 @@ def test_sound_links_pass() -> None:
     [
         ([SOUND, SOUND], "in two blocks"),
         ([{**OTHER, "names": np.array([30, 41], dtype=np.uint64)}], "a row that does not exist"),
-        ([{**SOUND, "partners": np.array([0, 2, 2], dtype=np.uint8)}], "not listed at its lower name"),
+        ([{**SOUND, "partners": np.array([0, 2, 2], dtype=np.uint8)}], "not listed under its lower name"),
         ([{**SOUND, "partners": np.array([1, 1, 2], dtype=np.uint8)}], "do not ascend"),
         ([{**SOUND, "steps": np.array([1, 2], dtype=np.int16)}], "has the shape"),
     ],
