@@ -28,21 +28,21 @@ COMMUNITY_MEMBERS = published(
     community_id=pa.string(),
     member_id=(pa.string(), "the id of an entity or, above the first level, of a community"),
     member_digest=(pa.string(), "of the member's text"),
-    shard=(pa.string(), "where the member's text lies"),
+    shard=(pa.string(), "the shard or group that has the member's text"),
 )
 """Ordered by (community_id, member_id)."""
 
 COMMUNITY_RELATIONS = private(
-    community_id=pa.string(),  # of the first level: the community of both ends
+    community_id=pa.string(),  # a community of the first level that contains both ends
     source=pa.string(),  # entity_id
     target=pa.string(),  # entity_id
-    digest=pa.string(),  # of the description
-    shard=pa.string(),  # the shard that holds the description
+    digest=pa.string(),  # the description's digest
+    shard=pa.string(),  # the shard with the description
 )
 """Ordered by (community_id, source, target); read only by the stage that writes the reports."""
 
 COMMUNITY_SOURCES = private(
     community_id=pa.string(),
-    source_id=pa.string(),  # of a passage, or the `made_of` of a report that a model was asked for
+    source_id=pa.string(),  # a passage's id, or the `made_of` of a report that a model was asked for
 )
 """The sources of each report, ordered by (community_id, source_id); read only by the community stages."""

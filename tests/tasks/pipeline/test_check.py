@@ -34,7 +34,7 @@ def test_whole_postings_pass() -> None:
         ({"lengths": WHOLE["lengths"][::-1]}, "add up"),
         ({"counts": WHOLE["counts"] + np.uint8(1)}, "add up"),
         ({"keys": WHOLE["keys"] * np.uint64(0)}, "order of their keys"),
-        ({"indptr": WHOLE["indptr"][[0, 0, 2, 3]]}, "without passages"),
+        ({"indptr": WHOLE["indptr"][[0, 0, 2, 3]]}, "has no passages"),
         ({"passages": WHOLE["passages"][::-1]}, "order of their rows"),
     ],
 )
