@@ -54,7 +54,7 @@ def stored_result(
 
 @dataclass(frozen=True)
 class RequestRecord:
-    """A prompt about to be recorded in a store. key: its own. model, run_id, created: of the record."""
+    """A prompt to be recorded in a store. key: the prompt's key. model, run_id, created: fields of the record."""
 
     store: Store
     key: str
