@@ -148,5 +148,5 @@ def test_vectors_of_other_units_are_refused(built: Built) -> None:
     check = built.check(label, "ingest", "split", "embed", "extract", "hetero_units")
     keys = check.pack("unit_vectors")["text_keys"]
     assert len(keys) > 1
-    with pytest.raises(CheckError, match="of other texts"):
+    with pytest.raises(CheckError, match="belong to other texts"):
         check.with_arrays("unit_vectors", text_keys=keys[::-1]).run()
