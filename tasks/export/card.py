@@ -74,7 +74,7 @@ def card(
         "# An indexmill snapshot",
         f"{_WHAT} {_FOLDER.get(form, f'It is a part of the snapshot, in the form {code(form)}.')} {_SOURCE}",
         table_of(("", ""), facts),
-        *_listed("Files", ("file", "holds"), [(code(name), what) for name, what in files]),
+        *_listed("Files", ("file", "contents"), [(code(name), what) for name, what in files]),
         "## Counts",
         table_of(("", "rows"), [(code(name), f"{number:,}") for name, number in _counts(manifest)]),
         _NOT_RECORDED,
@@ -133,7 +133,7 @@ def _families(manifest: Manifest) -> Iterator[str]:
         )
         for name, family in sorted(manifest.families.items())
     ]
-    yield from _listed("Index families", ("family", "counts", "parameters of retrieval", "it depends"), rows)
+    yield from _listed("Index families", ("family", "counts", "retrieval parameters", "depends"), rows)
 
 
 def _models(manifest: Manifest, sbom: Mapping[str, Any] | None) -> Iterator[str]:

@@ -61,7 +61,7 @@ class RequestCost:
 
 @dataclass(kw_only=True)
 class PaidCalls:
-    """Calls in one event loop. counts: for the report, with `prefix` in names. section: the settings' for messages."""
+    """Calls in one event loop. counts: the report's counts, named with `prefix`. section: the settings' section."""
 
     quota: Quota
     deadline_seconds: float

@@ -41,7 +41,7 @@ def stored_result(
 ) -> AskResult | None:
     """Return the stored answer or refusal of a prompt; None if there is neither.
 
-    retry_refused: as in `LlmAccess`; refusals recorded by this run still count.
+    retry_refused: see `LlmAccess`; refusals recorded by this run still count.
     """
     entry = ledger.find(store, key)
     if entry is not None and fits(entry.value, request.schema):

@@ -134,7 +134,7 @@ def probe(store: Store, access: EncoderAccess) -> tuple[int, Counter[str]]:
     if dimension is not None:
         return dimension, Counter()
     counts = Counter[str]()
-    calls = _Embedding.of(store, access, None, counts)  # it holds the client, which closes at the end of the loop
+    calls = _Embedding.of(store, access, None, counts)  # keeps the client, which closes at the end of the loop
     return asyncio.run(calls.probed()), counts
 
 
@@ -156,7 +156,7 @@ def vectors_of(
     everything, or does not answer before the deadline, no further call starts, calls in flight finish and their vectors
     are stored, and BudgetReached or the LlmError is raised.
     """
-    calls = _Embedding.of(store, access, dimension, counts)  # it holds the client, which closes at the end of the loop
+    calls = _Embedding.of(store, access, dimension, counts)  # keeps the client, which closes at the end of the loop
     return asyncio.run(calls.all(texts, tokens))
 
 

@@ -59,7 +59,7 @@ class Miss(Record):
 class GoldMeasurement(Record):
     """The measurement of one snapshot: the gold documents that it contains (`held`) and those `found`, by method.
 
-    misses: by method, the first questions whose gold documents are not all found.
+    misses: the first questions whose gold documents are not all found, by method.
     """
 
     held: _Places
@@ -92,7 +92,7 @@ class RecallComparison:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """The quality of a candidate. recall: by method; empty if the corpus has no gold documents."""
+    """The quality of a candidate. recall: the recall by method; empty if the corpus has no gold documents."""
 
     manifest: str
     k: int

@@ -40,7 +40,7 @@ This is a guess; only the budget is a hard limit."""
 
 @dataclass(frozen=True, kw_only=True)
 class LevelSettings(StageSettings):
-    """group: the maximum size of a group. largest: that of a community. asks: whether a model writes the reports."""
+    """group, largest: the maximum sizes of a group and of a community. asks: whether a model writes the reports."""
 
     level: int
     group: int

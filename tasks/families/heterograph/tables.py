@@ -50,8 +50,8 @@ HETERO_ATTRIBUTES = published(
     attribute_id=pa.string(),
     entity_id=pa.string(),
     text=pa.string(),
-    tokens=(pa.int32(), "of the text, special tokens included"),
-    digest=(pa.string(), "of the text"),
+    tokens=(pa.int32(), "the tokens of the text, special tokens included"),
+    digest=(pa.string(), "the digest of the text"),
     made_of=(pa.string(), "hash of the attribute's inputs: an attribute with the same hash is reused"),
     stand_in=(pa.bool_(), "no model wrote the text although one was asked"),
 )
@@ -65,8 +65,8 @@ HETERO_ELEMENTS = published(
     community_id=pa.string(),
     title=(pa.string(), "the overview"),
     text=pa.string(),
-    tokens=(pa.int32(), "of the text, special tokens included"),
-    digest=(pa.string(), "of the text"),
+    tokens=(pa.int32(), "the tokens of the text, special tokens included"),
+    digest=(pa.string(), "the digest of the text"),
     made_of=(pa.string(), "hash of the inputs of the community's elements"),
     stand_in=(pa.bool_(), "no model wrote the text although one was asked"),
 )

@@ -18,7 +18,7 @@ from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 CODES = PackSchema(
     "the codes of a shard's passages, in the order of `passages`",
     {
-        "codes": Array("uint64", ("passages",), "on which side of each hyperplane the vectors lie"),
+        "codes": Array("uint64", ("passages",), "the side of each hyperplane on which a vector is"),
         "digests": hashes("passages", "the digests of the embedded texts: see tasks.stages.embed.embed.row_key"),
     },
 )

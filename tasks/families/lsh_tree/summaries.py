@@ -1,7 +1,7 @@
 """Stage `lsh_summaries`: the summaries of a group of segments, in blocks (EraRAG, Algorithm 1).
 
 A node's id hashes all inputs of its summary and is the key for reusing summaries of earlier parts. A part makes a group
-of blocks (`tasks.families.lsh_tree.blocks`), each a table of its own. `lsh_vectors` makes their vectors.
+of blocks (`tasks.families.lsh_tree.blocks`), each with its own table. `lsh_vectors` makes their vectors.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ LSH_SUMMARIES = published(
     node_id=pa.string(),
     layer=(pa.int32(), "1 is the lowest"),
     text=pa.string(),
-    tokens=(pa.int32(), "of the text, special tokens included"),
-    digest=(pa.string(), "of the text"),
+    tokens=(pa.int32(), "the tokens of the text, special tokens included"),
+    digest=(pa.string(), "the digest of the text"),
     stand_in=(pa.bool_(), "no model wrote the summary although one was asked"),
 )
 """Ordered by node_id."""

@@ -37,7 +37,7 @@ _PIECE = 1 << 20  # pairs that are decoded at once
 
 
 def blocks_of(links: Links, cells: Rows | None = None) -> Iterator[tuple[int | None, dict[str, NDArray[Any]]]]:
-    """Yield each block with its centre's name (None without centres), in order. cells: those of all rows, if known."""
+    """Yield each block with its centre's name (None without centres), in order. cells: all rows' cells, if known."""
     rows, coding = links.rows, Coding(len(links.rows))
     centres = rows.names[_centres(rows)].tolist() or [None]
     cells = cells_of(rows) if cells is None else cells
@@ -103,7 +103,7 @@ def cells_of(rows: LinkedRows, some: slice | Rows = slice(None)) -> Rows:
 def refreshed_cells(rows: LinkedRows, origins: Rows, earlier: Mapping[int, Rows]) -> Rows:
     """Return the cells of all rows, most of them from an earlier set.
 
-    origins: as in `Links`. earlier: the rows of the earlier set in each cell, by the name of its centre. Rows in no
+    origins: see `Links`. earlier: the rows of the earlier set in each cell, by the name of its centre. Rows in no
     earlier cell are compared with all centres, like new rows.
     """
     places = _centres(rows)

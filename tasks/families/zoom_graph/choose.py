@@ -396,7 +396,7 @@ class _Before:
         return origins
 
     def moments(self, table: _Products) -> Moments:
-        """Return the moments of unchanged rows, over the unchanged rows of the sample. table: that of all rows."""
+        """Return the moments of unchanged rows, over unchanged rows of the sample. table: the products of all rows."""
         was, moments = self._earlier.moments, Moments.zeros(len(self._names), self._earlier.moments.sampled)
         moments.sums[self.unchanged], moments.squares[self.unchanged] = was.sums[self.old], was.squares[self.old]
         sampled, sampled_before = (self._rule.sampled(len(one)) for one in (self._names, self._earlier.rows))
@@ -450,13 +450,13 @@ class _Before:
     def joining(self, products: Floats, rows: Rows, first: int, coding: Coding) -> Keys:
         """Return the new rows that may be among the choices of unchanged ones: those above their bounds.
 
-        products: those of new rows with a tile of all rows that begins with the row `first`.
+        products: the products of new rows with a tile of all rows that begins with the row `first`.
         """
         strip_rows, columns = (products >= self._floor[first : first + products.shape[1]]).nonzero()
         steps = _steps(products[strip_rows, columns])
         columns += first
         old = self.old[self.unchanged.searchsorted(columns)]
-        tie = steps == self._bound[old]  # of a full row
+        tie = steps == self._bound[old]  # with the last choice of a full row
         stay = ~tie | (self._names_of_bounds[old] >= self._names[rows[strip_rows]])
         return coding.keys(columns[stay], steps[stay], rows[strip_rows][stay])
 
@@ -467,7 +467,7 @@ class _Before:
 
 
 def _nearest(coding: Coding, rows: Rows, first: int, products: Floats, limits: Rows, cap: int) -> Keys:
-    """Return the choices of some rows within a tile, in order. products: those with the tile; they are modified."""
+    """Return the choices of some rows within a tile, in order. products: those with the tile, which are modified."""
     (inside,) = ((rows >= first) & (rows < first + products.shape[1])).nonzero()
     products[inside, rows[inside] - first] = -2 * UNIT
     owners, partners = (products >= ((limits + 1) * STEP).astype(np.float32)[:, None]).nonzero()

@@ -212,7 +212,7 @@ def _compute(part: Part[ZoomLinkSettings]) -> Outputs:
 def _earlier_links(
     part: Part[ZoomLinkSettings], states: Iterable[Block], blocks: Mapping[bytes, Block]
 ) -> Iterator[PreviousLinks]:
-    """Yield the links of earlier parts whose packs of vectors all exist. states, blocks: those of all earlier parts."""
+    """Yield the links of earlier parts whose packs of vectors all exist. states, blocks: from all earlier parts."""
     for state in states:
         digests = [one.tobytes().hex() for one in state["sources"]]
         others = set(digests) - set(part.job.inputs.values())

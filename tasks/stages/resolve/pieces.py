@@ -53,7 +53,7 @@ def _ordered(pieces: pl.DataFrame, schema: pa.Schema) -> pa.Table:
 
 @dataclass(frozen=True, kw_only=True)
 class PiecesSettings(StageSettings):
-    """entities_per_shard: as in the settings of `resolve`."""
+    """entities_per_shard: the same as in the settings of `resolve`."""
 
     entities_per_shard: int
 
