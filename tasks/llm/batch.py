@@ -1,7 +1,7 @@
 """Calls through the endpoint's Batch API, made before a stage's own calls by filling the ledger: cheaper, but slower.
 
 Questions of a stage without an answer in the store are written to files, uploaded, and answered by the endpoint within
-a day. The answers go through the same checks into the same ledger. Questions with an unusable answer or none go into a
+a day. The answers go through the same checks into the same ledger. Questions with an unusable or no answer go into a
 further batch, or the stage sends them directly. `tasks.llm.batch_steps` ensures that no question is in two paid
 batches.
 """
@@ -286,7 +286,7 @@ class PromptBatcher:
                 delay = min(1.5 * delay, self._rhythm.longest)
 
     def _ended(self, job: _Job, flight: _Flight, *, waiting: bool) -> bool:
-        """Return True if a batch has ended; the first caller to see that collects it."""
+        """Return True if a batch has ended; the first caller to notice that collects the batch."""
         with flight.lock:
             if flight.outcome is None:
                 shown = self._steps.retrieve(flight.batch, waiting=waiting)

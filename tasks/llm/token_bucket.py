@@ -8,7 +8,7 @@ _BURST = 5.0
 
 
 class TokenBucket:
-    """Allows at most `limit` in any minute; a larger amount gets its own minute. `now`: monotonic seconds."""
+    """Allows at most `limit` in any minute; a larger amount gets its own minute. now: seconds of a monotonic clock."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -71,7 +71,7 @@ class EncoderAccess:
 
     @property
     def client(self) -> OpenAiEmbeddings:
-        """The endpoint's client; it looks nothing up before the first request."""
+        """The endpoint's client, which makes no lookup before the first request."""
         return open_embeddings(self.settings, self.settings.dimensions)
 
 
@@ -169,13 +169,13 @@ def _key(client: OpenAiEmbeddings, texts: Sequence[str]) -> str:
 
 
 def _recorded(store: Store, key: str, count: int, dimension: int | None) -> Floats | None:
-    """Return the vectors of a batch in the ledger; None unless they have this number and dimension."""
+    """Return the vectors of a batch in the ledger; None unless their number and dimension match."""
     entry = ledger.find(store, key)
     return None if entry is None else _vectors(entry, count, dimension)
 
 
 def _vectors(entry: LedgerEntry, count: int, dimension: int | None) -> Floats | None:
-    """Return the vectors of an entry; None unless they have this number, this dimension and unit length."""
+    """Return the vectors of an entry; None unless their number and dimension match and they have unit length."""
     value = entry.value.get("vectors")
     try:
         data = base64.b64decode(value, validate=True) if isinstance(value, str) else b""

@@ -131,5 +131,5 @@ class BaseRun:
         """Do nothing: only a plan has uncertain parts."""
 
     def counts(self, stage: str) -> Counter[str]:
-        """Return an empty counter: only a build and a plan report."""
+        """Return an empty counter: only builds and plans have a report."""
         return Counter()

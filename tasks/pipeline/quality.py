@@ -69,7 +69,7 @@ class GoldMeasurement(Record):
 
 @dataclass(frozen=True, slots=True)
 class RecallComparison:
-    """Recall of a candidate and of the previous version, on the same gold documents."""
+    """The recall of a candidate and of the previous version, on the same gold documents."""
 
     version: int
     questions: int

@@ -162,7 +162,7 @@ class RunCorpus:
 
     @property
     def expects_work(self) -> bool:
-        """Whether any file differs from the records of the last version or run; a quick check."""
+        """Whether the files differ from the records of both the last version and the last run; a quick check."""
         if self._sources is not None and self._is_unchanged(self._sources):
             return False
         return runs.saw_other_files(self._runner.store, self._runner.report.corpus_files)

@@ -123,7 +123,7 @@ def _passages(part: Part[CommunityTreeStageSettings], entities: pa.Array) -> dic
 
 
 def _subjects(part: Part[CommunityTreeStageSettings], entities: pa.Array, passages: pa.Array) -> tuple[Array, Array]:
-    """Return pairs of an entity and a passage about it, as rows.
+    """Return pairs of an entity and a passage about it, as row numbers.
 
     A passage is about the entities mentioned as one of SUBJECT_KINDS and about the first name in its first sentence:
     even without an informative title, texts begin with their subject.

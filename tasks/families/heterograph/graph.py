@@ -71,7 +71,7 @@ class TypedGraph:
 
     offsets: (8,) int64, the first row of each kind, and the end. edges: (m, 2) int32, the rows of source and target.
     kinds: (m,) uint8, indexes into ENDS. Edges are ordered by kind, source and target; no two nodes are linked twice,
-    none to itself.
+    and no node is linked to itself.
     """
 
     ids: pa.Array

@@ -93,7 +93,7 @@ class NodePlaces:
     def of(self, paths: NDArray[np.uint64], ids: Ids) -> list[str]:
         """Return the label of each text; raises LookupError for a text before the first label.
 
-        paths: the first 64 bits of each path. ids: the following bits, if they matter.
+        paths: the first 64 bits of each path. ids: the bits that follow, if they matter.
         """
         at = np.searchsorted(self._firsts, as_words(_paths(paths, ids)), side="right") - 1
         if (at < 0).any():

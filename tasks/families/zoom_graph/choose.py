@@ -269,15 +269,15 @@ class Coding:
         return keys
 
     def owners(self, keys: Keys) -> Rows:
-        """Return the row that chooses."""
+        """Return the rows that choose."""
         return keys >> (self._bits + _STEP_BITS)
 
     def steps(self, keys: Keys) -> Rows:
-        """Return the similarity."""
+        """Return the similarities."""
         return LARGEST_STEP - ((keys >> self._bits) & (_STEPS - 1))
 
     def partners(self, keys: Keys) -> Rows:
-        """Return the chosen row."""
+        """Return the chosen rows."""
         return keys & ((1 << self._bits) - 1)
 
     def best(self, keys: Keys, cap: int) -> Keys:
@@ -481,7 +481,7 @@ def _nearest(coding: Coding, rows: Rows, first: int, products: Floats, limits: R
 
 
 def _pieces(length: int) -> Iterator[slice]:
-    """Return consecutive slices of an array, so that computing with it takes little memory."""
+    """Return consecutive slices of an array, which bound the memory of computations."""
     return (slice(first, min(first + _PIECE, length)) for first in range(0, length, _PIECE))
 
 

@@ -78,7 +78,7 @@ class CompareSettings(CompareLinkSettings):
 
 
 def row_ranges(packs: int) -> list[str]:
-    """Return the first bits of the names of each range, for rows in this number of packs of vectors."""
+    """Return the first bits of the names in each range. packs: the number of packs of vectors."""
     return bit_ranges(packs, PACKS_PER_RANGE, _MOST_BITS)
 
 
@@ -109,7 +109,7 @@ def _on_grid(pack: Pack) -> NDArray[np.int16]:
 
 
 def rows_of(names: NDArray[np.uint64], bits: str) -> slice:
-    """Return the rows, by ascending names, whose names begin with some bits."""
+    """Return the range of rows whose names begin with some bits. names: ascending."""
     rest = 64 - len(bits)
     first = int(bits or "0", 2) << rest
     last = first + (1 << rest) - 1

@@ -25,7 +25,7 @@ class DocumentChanges:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A changed value, with its dotted name; None if it did not or does not exist."""
+    """A changed value. name: its dotted name. was, now: None if the value does not exist."""
 
     name: str
     was: Any

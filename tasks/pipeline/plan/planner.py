@@ -85,7 +85,7 @@ class Planner(CorpusRun):
         self._stages_in_doubt: set[str] = set()
 
     def plan(self, history: Iterable[StoredRun], workers: int) -> Plan:
-        """Drive all stages and return the plan.
+        """Run all steps and return the plan.
 
         The time with `workers` workers is estimated from the runs in `history`. Raises the errors that the build would
         raise before it makes anything: bad input, a gate, a missing model.

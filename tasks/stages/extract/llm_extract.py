@@ -269,7 +269,7 @@ class ExtractionResult(NamedTuple):
 def find_extractions(
     texts: MentionTexts, extractor: Extractor, ask_all: Callable[[Sequence[Request]], list[AskResult]]
 ) -> ExtractionResult:
-    """Extract from some documents' passages with one request each, and a second if relations are malformed."""
+    """Return the extraction of each passage, by one request, and a second request if relations are malformed."""
     counts: Counter[str] = Counter()
 
     def answers(requests: Mapping[int, Request]) -> dict[int, AskResult]:

@@ -143,7 +143,7 @@ def _within(
 
 @cache
 def recogniser_of(name: str) -> Recogniser:
-    """Return the recogniser of this name, loaded once per process."""
+    """Return the recogniser with a name; it is loaded once per process."""
     return open_recogniser(name)
 
 

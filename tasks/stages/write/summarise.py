@@ -100,7 +100,7 @@ class Extractive:
 
 
 def fingerprint(configuration: Configuration, prompt: Prompt | None, tokens: int, **more: int) -> dict[str, Any]:
-    """Return the key of texts of about `tokens` tokens, apart from their sources, JSON-ready. more: further fields."""
+    """Return the JSON-ready key of texts of about `tokens` tokens, apart from their sources. more: further fields."""
     shaping = {**configuration.llm.shaping(), "tokens": tokens, **more}
     if prompt is None:
         return {"version": _VERSION, "language": configuration.split.language, **shaping}

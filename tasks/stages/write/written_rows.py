@@ -43,7 +43,7 @@ class KnownRows:
         self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
 
     def rows(self, keys: Sequence[str]) -> dict[str, list[Row]]:
-        """Return the rows of each key that a table has, from the first such table."""
+        """Return the rows of the keys that tables have, each from the first table with the key."""
         rows: dict[str, list[Row]] = {}
         requested = pa.array(keys, pa.string())
         for table in self._tables:
