@@ -1,7 +1,7 @@
 """Distributions and levels of an index family, for the report about a version.
 
 A family names a module (``ReaderFamily.distributions``) whose function ``sizes`` says how its nodes are linked and
-grouped, so the report needs no code per family. The numbers are computed from mapped arrays, in time linear in their length.
+grouped, so the report needs no code per family. The numbers are computed from mapped arrays, in linear time.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Integers = npt.NDArray[np.integer[Any]]
 class Distribution:
     """A distribution of counts, such as the number of entities per passage.
 
-    name: a title, such as "Entities per passage". of: the plural of what has one number each ("passages").
-    numbers: ``(n,)`` integers of at least 0, in any order.
+    name: a title, such as "Entities per passage". of: a plural noun for the things that have one number each, such as
+    "passages". numbers: ``(n,)`` integers of at least 0, in any order.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """The data card of a snapshot: the ``README.md`` of every export, which explains the folder to its recipients.
 
 It states only facts from the manifest or an artifact, and no clock time, host or path, so the same snapshot has the
-same card. Names, settings and titles are data: they are in code spans that their content cannot end.
+same card. Names, settings and titles are data: they are put in code spans that their content cannot close.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from indexmill.text.counted import counted
 from tasks.export.export_opening import opening
 from tasks.text.markdown import code, json_block, table_of
 
-_NAMES = {"llm": "summaries"}  # roles with another name in the manifest
+_NAMES = {"llm": "summaries"}  # roles that the card shows under another name
 _WRITTEN = {
     "recogniser": "mentions",
     "extractor": "units, unit_entities, extracted, relations",
@@ -34,8 +34,8 @@ _SOURCE = (
     "the snapshot, except the version number, which the store assigns."
 )
 _NOT_RECORDED = (
-    "Rows of the corpus that the build refused are not in the snapshot, and its manifest does not count them. It "
-    "records neither the languages nor the licences of the documents: ask who published it."
+    "Rows of the corpus that the build rejected are not in the snapshot, and its manifest does not count them. It "
+    "records neither the languages nor the licences of the documents: ask the publisher."
 )
 
 _FOLDER = {
@@ -74,7 +74,7 @@ def card(
         "# An indexmill snapshot",
         f"{_WHAT} {_FOLDER.get(form, f'It is a part of the snapshot, in the form {code(form)}.')} {_SOURCE}",
         table_of(("", ""), facts),
-        *_listed("Files", ("file", "holds"), [(code(name), what) for name, what in files]),
+        *_listed("Files", ("file", "contents"), [(code(name), what) for name, what in files]),
         "## Counts",
         table_of(("", "rows"), [(code(name), f"{number:,}") for name, number in _counts(manifest)]),
         _NOT_RECORDED,
@@ -93,7 +93,7 @@ def _rights(manifest: Manifest) -> Iterator[tuple[str, str]]:
     if access is not None:
         otherwise = "for nobody" if access.required else "for everyone"
         rule = (
-            f"the field {code(access.field)} names the groups that may read a document; one without it is {otherwise}"
+            f"the field {code(access.field)} names the groups that may read a document; without it, it is {otherwise}"
         )
         yield (
             "Rights",
@@ -102,7 +102,7 @@ def _rights(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 
 def _encoder_licences(sbom: Mapping[str, Any] | None) -> list[str]:
-    """Return the licences of the encoder's model in a bill of materials; empty if it states none."""
+    """Return the licences that a bill of materials states for the encoder's model."""
     licences = []
     for component in _dicts((sbom or {}).get("components")):
         if component.get("type") == "machine-learning-model":
@@ -133,7 +133,7 @@ def _families(manifest: Manifest) -> Iterator[str]:
         )
         for name, family in sorted(manifest.families.items())
     ]
-    yield from _listed("Index families", ("family", "counts", "parameters of retrieval", "it depends"), rows)
+    yield from _listed("Index families", ("family", "counts", "retrieval parameters", "depends"), rows)
 
 
 def _models(manifest: Manifest, sbom: Mapping[str, Any] | None) -> Iterator[str]:
@@ -159,7 +159,7 @@ def _written(manifest: Manifest) -> Iterator[str]:
             rows.append((code(tables.get(role, role)), code(model)))
     yield "## What a language model wrote"
     if not rows:
-        yield "Nothing: no language model was used. Texts that are not in the documents consist of their sentences."
+        yield "Nothing: no language model was used. Texts that are not in the documents consist of sentences from them."
         return
     yield table_of(("tables", "language model"), rows)
     yield (

@@ -10,7 +10,7 @@ from indexmill.text.counted import byte_size, counted
 
 
 def opening(manifest: Manifest, digest: str, form: str) -> Iterator[str]:
-    """Yield the paragraphs on opening an export. digest: of the manifest. form: the export's format."""
+    """Yield the paragraphs on opening an export. digest: the SHA-256 of the manifest. form: the export's format."""
     yield "## Open it"
     if form == "snapshot":
         yield (
@@ -37,7 +37,7 @@ def _loading(manifest: Manifest) -> Iterator[str]:
     length = encoder.get("dimension") if isinstance(encoder, dict) else None
     length = length if isinstance(length, int) else 0
     yield (
-        "Each file is a table; `vector` holds unit vectors, so that cosine, inner product and distance give one order. "
+        "Each file is a table; `vector` contains unit vectors, so cosine, inner product and distance agree. "
         "Questions are encoded by the encoder above: `vector = indexmill.open(STORE).encode([question])[0]`."
     )
     for name, lines in loading(length).items():
@@ -45,7 +45,7 @@ def _loading(manifest: Manifest) -> Iterator[str]:
 
 
 def loading(length: int) -> Mapping[str, str]:
-    """Return, by database, Python code that loads passages and searches for the nearest. length: of a vector."""
+    """Return Python code, by database, that loads passages and finds the nearest. length: the vectors' dimension."""
     return {name: lines.replace("LENGTH", str(length)) for name, lines in _LOADING.items()}
 
 
@@ -81,4 +81,4 @@ with connection.cursor().copy("COPY passages FROM STDIN") as copy:
 nearest = "SELECT id FROM passages ORDER BY vector <=> %s LIMIT 5"
 found = connection.execute(nearest, [str(vector.tolist())]).fetchall()""".replace("ROWS", _ROWS),
 }
-"""LENGTH stands for the length of a vector."""
+"""The code by database; LENGTH stands for the dimension of the vectors."""

@@ -46,7 +46,7 @@ _PASSAGES: Mapping[str, tuple[str, str, pa.DataType]] = {
     "tokens": ("passages", "tokens", pa.int32()),
     "metadata": ("documents", "metadata", pa.string()),
 }
-"""The columns of passages: the source table and column of each, and its type; ``url`` and ``page`` are derived.
+"""Each column of ``passages``: its source table, source column and type. ``url`` and ``page`` are derived.
 
 Older snapshots have no ``section``; snapshots whose documents have no pages have no ``page``.
 """
@@ -59,7 +59,7 @@ _ENTITIES: Mapping[str, tuple[str, pa.DataType]] = {
     "passages": ("passages", pa.int64()),
     "documents": ("documents", pa.int64()),
 }
-"""The columns of entities: the source column of each, and its type. The vectors are those of the names."""
+"""Each column of ``entities``: its source column and type. The vectors are those of the names."""
 
 
 def check(manifest: Manifest, where: object) -> None:
@@ -69,10 +69,10 @@ def check(manifest: Manifest, where: object) -> None:
 
 
 def tables(artifacts: Artifacts) -> Iterator[TableOf]:
-    """Yield the tables of texts with vectors. Raises FamilyNotFound if there are none, CorruptBlob.
+    """Yield the tables of texts with vectors. Raises FamilyNotFound without vectors, CorruptBlob for damaged files.
 
     Every table has ``id``, ``text`` and ``vector``: lists of float32 of the encoder's dimension. Passages name their
-    document, other texts the documents behind them. Read the pieces of each table before the next table.
+    document; other texts name their source documents. Read all pieces of a table before the next table.
     """
     check(artifacts.manifest, artifacts.path)
     length = artifacts.dimensions or 0
@@ -119,7 +119,7 @@ def _passages(artifacts: Artifacts) -> Iterator[Mapping[str, Any]]:
 
 
 def _urls(artifacts: Artifacts, documents: pa.Table) -> pa.Array:
-    """Return the documents' URLs, null where there is none. Raises CorruptBlob for damaged metadata."""
+    """Return the documents' URLs, null for a document without a URL. Raises CorruptBlob for damaged metadata."""
     urls = []
     for metadata, source in zip(documents["metadata"].to_pylist(), documents["source"].to_pylist(), strict=True):
         urls.append(url_of(metadata_of(metadata, artifacts.path), source))
@@ -127,7 +127,7 @@ def _urls(artifacts: Artifacts, documents: pa.Table) -> pa.Array:
 
 
 def _pages(artifacts: Artifacts, documents: pa.Table, rows: pa.ChunkedArray, passages: pa.Table) -> pa.Array:
-    """Return the pages on which passages begin, null if unknown. rows: of their documents. Raises CorruptBlob."""
+    """Return the pages on which passages begin, null if unknown. rows: the row of each passage's document."""
     column, where = documents[LOCATIONS].combine_chunks(), artifacts.path
     spans = zip(passages["start"].to_pylist(), passages["end"].to_pylist(), strict=True)
     places = (place_of(column, row, span, where) for row, span in zip(rows.to_pylist(), spans, strict=True))

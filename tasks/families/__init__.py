@@ -1,1 +1,1 @@
-"""The families of indexes, each a folder: its stages, writers and checks."""
+"""The index families, each in a folder with its stages, writers and checks."""

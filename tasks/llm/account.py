@@ -1,7 +1,7 @@
 """The limits and the spending of a run's calls to language models: a state machine without threads, tasks or a clock.
 
-Calls queue first in, first out, in a lane for each endpoint. The first of a lane starts once the rates allow it, no
-pause is on, and the budget covers its maximum cost, which is reserved. Settling the call replaces the reservation by
+Calls queue first in, first out, in a lane for each endpoint. The first call of a lane starts once the rates allow it,
+no pause is on, and the budget covers its maximum cost, which is reserved. Settling the call replaces the reservation by
 the amount billed. A call that does not fit waits while calls in flight may still cost less than reserved. A call that
 can no longer fit ends all calls: no later one starts, however small.
 
@@ -38,8 +38,8 @@ class EndpointRates:
 class CallLimits:
     """The limits on a run's calls; None means no limit.
 
-    budget_cost: in the currency of the prices, which are by model. lapse: seconds after which an unsettled call is
-    given up and counts as spent. rates: of models at endpoints other than the language model's, by name.
+    budget_cost: in the currency of `prices`, which are by model name. lapse: seconds after which an unsettled call is
+    given up and counts as spent. rates: the limits of models at other endpoints than the language model's, by name.
     """
 
     requests_per_minute: int | None = None
@@ -132,13 +132,13 @@ class Account:
         self._numbers = itertools.count(1)
         self._open: dict[str, _Call] = {}
         self._lapsed: dict[str, _Call] = {}
-        self._settled: dict[tuple[str, str, bool], list[int]] = {}  # calls and tokens, by stage, model, and if a batch
+        self._settled: dict[tuple[str, str, bool], list[int]] = {}  # calls and tokens, by stage, model and batch
         self._spent, self._aside = _Sum(), _Sum()
         self.ended: BudgetReached | None = None
         """The reason why no further call starts; None while calls may start."""
 
     def request(self, owner: str, stage: str, model: str, input_tokens: int, output_tokens: int) -> str:
-        """Queue a call of at most these tokens; returns its ticket. ConfigurationError if a needed price is missing."""
+        """Queue a call of at most these tokens, return its ticket; ConfigurationError if a needed price is missing."""
         ticket, call = self._new(owner, stage, model, input_tokens, output_tokens)
         self._lane(model).waiting[ticket] = call
         return ticket
@@ -161,11 +161,11 @@ class Account:
         self, owner: str, stage: str, model: str, input_tokens: int, output_tokens: int, *, batch: bool = False
     ) -> tuple[str, _Call]:
         if min(input_tokens, output_tokens) < 0:
-            raise ValueError(f"a call of {input_tokens} and {output_tokens} tokens")
+            raise ValueError(f"negative token counts: {input_tokens} input, {output_tokens} output")
         price = self._limits.prices.get(model)
         if price is None and self._limits.budget_cost is not None:
             raise ConfigurationError(
-                f"llm.budget.cost is set, and `prices` has no price for {model!r}: give its price per million tokens"
+                f"llm.budget.cost is set, but `prices` has no price for {model!r}: give its price per million tokens"
             )
         ticket = str(next(self._numbers))
         cost = price_of(price, input_tokens, output_tokens, batch=batch)
@@ -208,7 +208,7 @@ class Account:
     def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
         """Record the billed tokens of a call; 0 if it certainly was not billed. The first settlement counts."""
         if min(input_tokens, output_tokens) < 0:
-            raise ValueError(f"billed {input_tokens} and {output_tokens} tokens")
+            raise ValueError(f"negative billed tokens: {input_tokens} input, {output_tokens} output")
         for calls, sums in ((self._open, self._aside), (self._lapsed, self._spent)):
             if ticket in calls:
                 call = calls.pop(ticket)
@@ -298,12 +298,12 @@ class Account:
         if limits.budget_tokens is not None:
             reasons.append(
                 f"{limits.budget_tokens:,} tokens: {self._spent.tokens:,} are spent and {self._aside.tokens:,} "
-                f"reserved for running calls, the next may take {call.tokens:,}"
+                f"reserved for running calls, the next call may take {call.tokens:,}"
             )
         if limits.budget_cost is not None:
             reasons.append(
                 f"{limits.budget_cost:g} {limits.prices[call.model].currency}: {self._spent.cost:.4f} are spent and "
-                f"{self._aside.cost:.4f} reserved for running calls, the next may take {call.cost:.4f}"
+                f"{self._aside.cost:.4f} reserved for running calls, the next call may take {call.cost:.4f}"
             )
         if not self._fits(call):
             reasons.append("not even one such call fits: raise the budget")

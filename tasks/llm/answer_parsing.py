@@ -1,6 +1,6 @@
-"""Read answers of language models: a usable one is complete, JSON, and valid for the requested schema.
+"""Read answers of language models: a usable answer is complete, valid JSON, and fits the requested schema.
 
-A `BadAnswer` has fixed wording without text of the answer, and so without text of the corpus.
+A `BadAnswer` has fixed wording without text from the answer, and so without text from the corpus.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def checked(value: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the value; raises BadAnswer if it is not an object or does not fit the schema."""
     if not isinstance(value, dict):
         raise BadAnswer("wrong-schema: not an object")
-    from jsonschema.exceptions import best_match  # slow to import, and only models' answers need it
+    from jsonschema.exceptions import best_match  # slow to import, and needed only for models' answers
 
     wrong = best_match(_validator(canonical_json(dict(schema))).iter_errors(value))
     if wrong is not None:  # the path and the rule come from the schema alone, unlike the message

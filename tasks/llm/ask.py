@@ -1,6 +1,6 @@
 """Concurrent calls to a language model: each prompt is paid for once, and answers are stored before they are used.
 
-For every prompt: look in the ledger, wait for the quota, call the model under one layer of retries, check the answer
+For every prompt: check the ledger, wait for the quota, call the model under one layer of retries, check the answer
 with one attempt to repair it, write it to the ledger, then use it. A prompt without a usable answer is quarantined.
 """
 
@@ -31,12 +31,12 @@ _HOPELESS = 20  # rejected requests, without any answer, after which the run sto
 
 @dataclass(frozen=True)
 class LlmAccess:
-    """The settings and quota of a run's calls: picklable, and not part of any key."""
+    """The settings and quota of a run's calls; picklable, and not part of any key."""
 
     settings: LlmSettings
     quota: Quota
     retry_refused: bool = False
-    """Repeat the prompts that earlier runs have quarantined."""
+    """Whether to repeat the prompts that earlier runs have quarantined."""
 
 
 def ask(
@@ -54,7 +54,7 @@ def ask(
 
     Returns the results in the order of the requests.
 
-    counts: updated for the stage's report, also if the calls fail: `llm_calls` that were or may have been billed, their
+    counts: updated for the stage's report, even if the calls fail: `llm_calls` that were or may have been billed, their
     `llm_tokens`, `llm_input_tokens` and `llm_output_tokens`; `llm_maybe_billed` calls; `llm_ledger` prompts answered
     from the ledger; `llm_repairs` and `llm_retries`, further calls; `llm_refused` prompts without an answer. llm:
     overrides the back-end of the settings. sleep: waits the given seconds before a retry.

@@ -1,7 +1,7 @@
 """Calls through the endpoint's Batch API, made before a stage's own calls by filling the ledger: cheaper, but slower.
 
 Questions of a stage without an answer in the store are written to files, uploaded, and answered by the endpoint within
-a day. The answers go through the same checks into the same ledger. Questions with an unusable answer or none go into a
+a day. The answers go through the same checks into the same ledger. Questions with an unusable or no answer go into a
 further batch, or the stage sends them directly. `tasks.llm.batch_steps` ensures that no question is in two paid
 batches.
 """
@@ -42,8 +42,8 @@ _QUEUE_FULL = frozenset({"token_limit_exceeded", "request_limit_exceeded"})
 class _Flight:
     """A started batch. tickets: its budget reservations; empty for a batch that an earlier run started.
 
-    reported: the answers when progress was last reported. outcome, came, codes: set once it has been collected. lock:
-    held while its state is checked.
+    reported: the number of answers when progress was last reported. outcome, came, codes: set when the batch is
+    collected. lock: held while its state is checked.
     """
 
     batch: Batch
@@ -63,8 +63,8 @@ class _Job:
     counts: Counter[str]
     aside: set[str] = field(default_factory=set)  # keys left to direct calls
     again: bool = False  # True if another round may answer more
-    blocked: Batch | None = None  # a batch of this round that the endpoint had no room for
-    fitted: int = 0  # questions of the largest batch of this round that it accepted
+    blocked: Batch | None = None  # a batch of this round for which the endpoint had no room
+    fitted: int = 0  # the size of the largest batch of this round that it accepted
     rounds: int = 0
 
     @property
@@ -102,7 +102,7 @@ class PromptBatcher:
         self._flights: dict[str, _Flight] = {}  # not collected yet
         self._number = 0
         self._proven = False
-        self._largest: int | None = None  # questions of a batch, once the endpoint has had no room
+        self._largest: int | None = None  # maximum questions per batch, once the endpoint has had no room
 
     def fill(
         self,
@@ -229,7 +229,7 @@ class PromptBatcher:
                 self._flights[there.id] = flight
             launched.append(flight)
             self._note(f"{there} is at the endpoint; stopping the run does not stop it")
-        more = len(draft) == whole and self._largest is None  # with little room, batches follow one after the other
+        more = len(draft) == whole and self._largest is None  # with little room, batches are sent one after the other
         job.again |= not more
         return more
 
@@ -286,7 +286,7 @@ class PromptBatcher:
                 delay = min(1.5 * delay, self._rhythm.longest)
 
     def _ended(self, job: _Job, flight: _Flight, *, waiting: bool) -> bool:
-        """Return True if a batch has ended; the first caller to see that collects it."""
+        """Return True if a batch has ended; the first caller to notice that collects the batch."""
         with flight.lock:
             if flight.outcome is None:
                 shown = self._steps.retrieve(flight.batch, waiting=waiting)
@@ -358,9 +358,9 @@ class PromptBatcher:
         if self._largest < job.smallest:
             raise LlmForbidden(
                 f"{self._steps.where} has no room for {blocked}: wait until other batches of the account have ended, "
-                "or ask for a higher limit of queued tokens"
+                "or ask the provider for a higher limit of queued tokens"
             )
-        self._note(f"the endpoint has no room for {blocked}: batches follow one after the other")
+        self._note(f"the endpoint has no room for {blocked}: batches are sent one after the other")
 
     def _flying(self) -> list[_Flight]:
         with self._lock:

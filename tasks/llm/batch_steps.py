@@ -42,8 +42,8 @@ _T = TypeVar("_T")
 class Rhythm:
     """The polling intervals and timeouts of a run, in seconds.
 
-    lag: until lists are complete. first, longest: the first and the longest interval between polls of a batch. away:
-    the timeout of an endpoint that does not answer; patience: the same while waiting for a batch.
+    lag: the delay until lists are complete. first, longest: the first and the longest interval between polls of a
+    batch. away: the timeout for an endpoint that does not answer; patience: the same while waiting for a batch.
     """
 
     lag: float = LAG
@@ -128,13 +128,13 @@ class BatchSteps:
         shown = self._patiently(partial(self._endpoint.retrieve, batch.started.batch_id), patience)
         if shown is None and self._is_listed(batch.started.created):
             raise LlmForbidden(
-                f"{self.where} does not know {batch}: use the key of the project that it was started with, or give "
-                f"its answers up with `indexmill batches --give-up {batch.id}`"
+                f"{self.where} does not know {batch}: use the API key of the project that started it, or give "
+                f"up its answers with `indexmill batches --give-up {batch.id}`"
             )
         return shown
 
     def collect(self, batch: Batch, shown: BatchState) -> tuple[Outcome, BatchResults]:
-        """Store an ended batch's answers in the ledger. What exceeds the maximum size goes into no further batch."""
+        """Store an ended batch's answers in the ledger. If a file is too large, no further batch gets its questions."""
         most = LARGEST_ANSWER + _PER_QUESTION * len(batch.keys) + _PER_TOKEN * batch.request.output_tokens
         paths: list[Path] = []
         aside: frozenset[str] = frozenset()

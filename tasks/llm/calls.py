@@ -1,6 +1,6 @@
 """Paid calls: within the quota, under one layer of retries, and counted whatever their outcome.
 
-A call that fails for good ends all others of its group: none starts, and those in flight finish.
+If a call fails for good, no further call of its group starts; calls in flight finish.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ class RequestCost:
     output_tokens: int = 0
     attempts: int = 0
     queued: float = 0.0
-    useless: int = 0  # answers
+    useless: int = 0  # number of useless answers
 
 
 @dataclass(kw_only=True)
 class PaidCalls:
-    """A group of calls in one event loop. counts: for the report, with `prefix`. section: of settings, for messages."""
+    """Calls in one event loop. counts: the report's counts, named with `prefix`. section: the settings' section."""
 
     quota: Quota
     deadline_seconds: float
@@ -80,7 +80,7 @@ class PaidCalls:
         self.stop.set()
 
     async def each(self, items: Iterable[_T], handle: Callable[[_T], Awaitable[None]], workers: int) -> None:
-        """Handle items, so many at the same time, until one fails for good; `failure` is then its error."""
+        """Handle items, `workers` at a time, until one fails for good; `failure` is then its error."""
         waiting = iter(items)
 
         async def work() -> None:
@@ -103,7 +103,7 @@ class PaidCalls:
         try:
             yield
         finally:
-            with contextlib.suppress(IndexmillError):  # the quota has ended, and the waiting workers with it
+            with contextlib.suppress(IndexmillError):  # the quota and its waiting workers have ended
                 await self.quota.release(key)
 
     async def patiently(self, call: Callable[[], Awaitable[_B]], bill: RequestCost) -> _B:
@@ -133,19 +133,19 @@ class PaidCalls:
             if not error.retry:
                 raise
             if error.useless_response and bill.useless >= USELESS:
-                error.args = (f"{error}; gave up after {counted(bill.useless, 'answer')} that could not be used",)
+                error.args = (f"{error}; gave up after {counted(bill.useless, 'unusable answer')}",)
                 raise
             tried = (
                 f"{counted(bill.attempts - attempts, 'attempt')}, {self.section}.deadline_seconds is "
                 f"{self.deadline_seconds:g}"
             )
-            error.args = (f"{error}; gave up after {tried}: run again, or raise it",)
+            error.args = (f"{error}; gave up after {tried}: run again, or raise that limit",)
             raise
         finally:
             self._count("retries", max(0, bill.attempts - attempts - 1))
 
     async def paid(self, send: Callable[[], Awaitable[_B]], model: str, most: tuple[int, int], bill: RequestCost) -> _B:
-        """Make one call that may cost `most` input and output tokens, reserved before and settled after."""
+        """Make one call of at most `most` input and output tokens, which are reserved before and settled after it."""
         began = time.monotonic()
         ticket = await self.unless_stopped(self.quota.reserve(model, *most))
         bill.queued += time.monotonic() - began
@@ -193,7 +193,7 @@ class PaidCalls:
         await self.sleep(seconds)
 
     async def unless_stopped(self, awaited: Coroutine[Any, Any, _T]) -> _T:
-        """Await a coroutine; raises Stopped as soon as no further call may start."""
+        """Await a coroutine; raises CallsEnded as soon as no further call may start."""
 
         async def stopped() -> None:
             await self.stop.wait()
@@ -221,4 +221,4 @@ def _wait(state: RetryCallState) -> float:
     error = state.outcome.exception() if state.outcome is not None else None
     longest = min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (state.attempt_number - 1))
     after = error.retry_after if isinstance(error, LlmError) and error.retry_after else 0.0
-    return after + random.uniform(0.0, min(longest, after) if after else longest)  # noqa: S311 - nothing secret
+    return after + random.uniform(0.0, min(longest, after) if after else longest)  # noqa: S311 - not a secret

@@ -26,8 +26,8 @@ class BatchResults:
     """The results of a batch.
 
     good_answers: questions with a good answer, in the ledger. unusable: questions with an invalid answer. unanswered:
-    the other questions. ignored: lines that match no open question. input_tokens, output_tokens: of all answers, good
-    or not. aside: the keys that a further batch would not answer either.
+    the other questions. ignored: lines that match no open question. input_tokens, output_tokens: the cost of all
+    answers, good or bad. aside: the keys that a further batch would not answer either.
     """
 
     good_answers: int = 0
@@ -113,7 +113,7 @@ def collect(
 
 
 def _lines(files: Iterable[Path]) -> Iterator[Mapping[str, Any] | None]:
-    """Read the lines of files: an empty mapping for an invalid line, None for one longer than any valid answer."""
+    """Yield the lines of files: an empty mapping for an invalid line, None for a line longer than any valid answer."""
     for path in files:
         with path.open("rb") as file:
             endless = False

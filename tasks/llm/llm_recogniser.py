@@ -38,10 +38,10 @@ PIECE_BYTES = 3_584
 
 _TITLE = 200  # characters of a title that are sent
 _LEAST_OUTPUT, _MOST_OUTPUT = 256, 4_096  # tokens
-_MOST_TEXTS = 1_000  # of one answer: more than a piece has words in capitals
-_AT_ONCE = 16  # questions
+_MOST_TEXTS = 1_000  # checked in one answer: more than the capitalised words of a piece
+_AT_ONCE = 16  # concurrent questions
 _AHEAD = 48  # characters after a cut, whose hash ranks equally good cuts
-_VERSION = 1  # of the conversion of answers to mentions
+_VERSION = 1  # the version of the conversion of answers to mentions
 
 
 class DocumentRange(NamedTuple):
@@ -65,7 +65,7 @@ class LlmRecogniser:
 
     @property
     def fingerprint(self) -> str:
-        """The key of all inputs that determine the mentions, apart from the model's randomness: see the ledger."""
+        """The key of all inputs that determine the mentions, apart from the model's randomness."""
         shaping = {
             "version": _VERSION,
             "llm": dict(self.llm),
@@ -86,7 +86,7 @@ class LlmRecogniser:
     ) -> tuple[list[Mention], Counter[str]]:
         """Return the mentions of a document from the answers about its pieces, sorted as by any recogniser, and counts.
 
-        answers: each fits SCHEMA. The whole title is a mention, too. A mention has the entity's standard name. If the
+        answers: values that fit SCHEMA. The whole title is a mention. A mention has the entity's standard name. If the
         text writes the name differently, a second mention of the kind ``alias`` has the name as written, to match
         documents and questions that use only that form; texts in lower case get no alias. Counts: ``names_grounded``
         and ``names_dropped``, the entities with and without a text in the document; ``texts_dropped``.
@@ -235,7 +235,7 @@ def standard_name(entity: str) -> str:
 
 
 def _abbreviates(short: str, name: str) -> bool:
-    """Return True if a text, mostly capitals, has letters of a name in order, from its first on; ignores "the"."""
+    """Return True if a text, mostly capitals, has the first and other letters of a name in order; ignores "the"."""
     letters = [c for c in short if c.isalnum()]
     if len(letters) < 2 or " " in short.strip() or sum(c.isupper() for c in letters) * 2 < len(letters):
         return False
@@ -245,7 +245,7 @@ def _abbreviates(short: str, name: str) -> bool:
 
 
 def _named(answer: Mapping[str, Any], title: str, text: str, counts: Counter[str]) -> dict[str, str]:
-    """Return names by the forms that stand for them and occur in title or text; the first entity with a form wins."""
+    """Return names by the forms for them that occur in the title or text; the first entity with a form wins."""
     where = (text.translate(_ALIKE), title.translate(_ALIKE))
     tried: dict[str, bool] = {}
 

@@ -25,7 +25,7 @@ CHAT: Final = "/v1/chat/completions"
 """The path that the protocol requires for a batch, whatever the base URL."""
 
 LARGEST_QUESTIONS, LARGEST_BYTES = 50_000, 200_000_000
-"""The protocol's limits of one file."""
+"""The protocol's limits for one file."""
 
 _ENDED = frozenset({"completed", "failed", "expired", "cancelled"})
 _MARK = "indexmill"
@@ -87,7 +87,7 @@ class OpenAiBatches:
         return self._call(_or_none(send), seconds=_LONG) or []
 
     def start(self, file_id: str, mark: str) -> str:
-        """Start the batch of a file, marked with an id of ours; returns the endpoint's id.
+        """Start the batch of a file, with `mark` in its metadata; returns the endpoint's id.
 
         After NotStarted or LlmRejected there is no batch; after any other error there may be one.
         """
@@ -128,7 +128,7 @@ class OpenAiBatches:
         return self._call(_or_none(shown))
 
     def download(self, file_id: str, path: Path, most: int) -> bool:
-        """Write a file of answers to a path; False if there is none, LlmUnusable if it exceeds `most` bytes."""
+        """Write a file of answers to a path; returns False if it does not exist. LlmUnusable above `most` bytes."""
 
         async def send(client: openai.AsyncOpenAI) -> bool:
             from indexmill.models.bounded_http import too_large

@@ -41,7 +41,7 @@ def stored_result(
 ) -> AskResult | None:
     """Return the stored answer or refusal of a prompt; None if there is neither.
 
-    retry_refused: as in `LlmAccess`; refusals recorded by this run still count.
+    retry_refused: see `LlmAccess`; refusals recorded by this run still count.
     """
     entry = ledger.find(store, key)
     if entry is not None and fits(entry.value, request.schema):
@@ -54,7 +54,7 @@ def stored_result(
 
 @dataclass(frozen=True)
 class RequestRecord:
-    """A prompt about to be recorded in a store. key: its own. model, run_id, created: of the record."""
+    """A prompt to be recorded in a store. key: the prompt's key. model, run_id, created: fields of the record."""
 
     store: Store
     key: str

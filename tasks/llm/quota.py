@@ -19,11 +19,11 @@ from tasks.llm.account import Account, AskingEnded, CallLimits, Spent
 from tasks.llm.at_work import PromptsAtWork
 
 _SHORTEST = 0.001
-"""Seconds: the resolution of clocks."""
+"""The shortest wait in seconds, which is the resolution of clocks."""
 
 
 class NotAsked(IndexmillError, RuntimeError):
-    """A call where no calls are allowed. No document is to blame."""
+    """A call was made where no calls are allowed; no document is to blame."""
 
 
 class Quota(Protocol):
@@ -84,8 +84,8 @@ class RunQuota(Protocol):
 class LocalQuota:
     """The quota of one process, shared by its threads and event loops; without limits it only counts.
 
-    clock: monotonic seconds. The object is itself a Quota for no stage. A copy in another process is a `NoQuota`.
-    owner, in the methods of `Quota`: for `leave`.
+    clock: returns monotonic seconds. The object itself is a Quota without a stage; a copy in another process is a
+    `NoQuota`. The methods of `Quota` accept an owner, whose calls `leave` drops.
     """
 
     def __init__(self, limits: CallLimits | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -102,7 +102,7 @@ class LocalQuota:
     async def reserve(
         self, model: str, input_tokens: int, output_tokens: int, *, stage: str = "", owner: str = ""
     ) -> str:
-        """Wait until a call may start; see `Quota`. owner: for `leave`."""
+        """Wait until a call may start, and return its ticket; see `Quota`."""
         turn: concurrent.futures.Future[None] = concurrent.futures.Future()
         with self._lock:
             ticket = self._account.request(owner, stage, model, input_tokens, output_tokens)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 MINUTE = 60.0
 _BURST = 5.0
-"""Seconds of the rate that may start at once; an endpoint that limits per second refuses more."""
+"""The largest burst, in seconds of the rate; an endpoint that limits per second refuses a larger one."""
 
 
 class TokenBucket:
-    """At most `limit` in any minute; a larger amount gets its own minute. Calls come in order of monotonic seconds."""
+    """Allows at most `limit` in any minute; a larger amount gets its own minute. now: seconds of a monotonic clock."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -1,13 +1,13 @@
 """Vectors from an endpoint: each batch of texts is paid for once, and its vectors are stored before they are used.
 
-An answer in the ledger holds the vectors of one batch. One record per text would find a text in any batch, but needs a
-synchronised write for each: on techdocs two and a half million, where batches need 40,000. So texts are grouped into
+An answer in the ledger has the vectors of one batch. With one record per text, a text would be found in any batch, but
+each record needs a synchronised write: 2.5 million for techdocs, where batches need 40,000. So texts are grouped into
 batches by their hashes: the same texts of a part give the same batches in every run, and an added or removed text
-changes one of them. Across versions, vectors are copied from earlier parts, in cold builds too.
+changes one of them. Across versions, vectors are copied from earlier parts, even in cold builds.
 
-Endpoints do not return the same bits twice; the vectors recorded first count.
+Endpoints do not return the same bits twice; the vectors recorded first are used.
 
-For each batch: look in the ledger, wait for the quota, send it under one layer of retries, check the answer, write it
+For each batch: check the ledger, wait for the quota, send it under one layer of retries, check the answer, write it
 to the ledger, then use it. A rejected batch is halved until the rejected text is found.
 """
 
@@ -47,12 +47,12 @@ PREFIX = "embed_"
 """The prefix of the counts for the report."""
 
 PROBE = ("The bridge over the river is closed.", "Zwölf", "The bridge over the river is closed.")
-"""Two texts, one of them twice: the first request to an endpoint."""
+"""The first request to an endpoint: two texts, one of them twice."""
 
 _VERSION = "1"
 
 _SAME, _DIFFERENT = 0.98, 0.9999
-"""The minimum cosine of a text with itself, and the maximum cosine with another text."""
+"""The minimum cosine between vectors of the same text, and the maximum between vectors of different texts."""
 
 _RECORD_BYTES = ledger.LONGEST // 2
 """The maximum bytes of a batch's vectors in the ledger."""
@@ -62,7 +62,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class EncoderAccess:
-    """Settings and quota of calls to an encoder: picklable, in no key. retry_refused: send quarantined texts again."""
+    """The settings and quota of calls to an encoder; picklable. retry_refused: whether to send quarantined texts."""
 
     settings: EmbedSettings
     run_id: str
@@ -71,14 +71,14 @@ class EncoderAccess:
 
     @property
     def client(self) -> OpenAiEmbeddings:
-        """The endpoint's client; it looks nothing up before the first request."""
+        """The endpoint's client, which makes no lookup before the first request."""
         return open_embeddings(self.settings, self.settings.dimensions)
 
 
 class TextsRefused(Exception):
-    """The endpoint gives some texts no vector; the vectors of all others are in the ledger.
+    """The endpoint returns no vector for some texts; the vectors of all others are in the ledger.
 
-    refused: the reason by the position of each text.
+    refused: the reasons, by the texts' positions.
     """
 
     def __init__(self, refused: Mapping[int, str], texts: int) -> None:
@@ -93,10 +93,10 @@ class TextsRefused(Exception):
 def batches_of(
     texts: Sequence[str], tokens: Sequence[int], settings: EmbedSettings, dimension: int
 ) -> Iterator[Sequence[int]]:
-    """Group distinct texts into batches within the endpoint's limits; yields the positions of each, in order.
+    """Group distinct texts into batches within the endpoint's limits; yields each batch's positions, in order.
 
-    A batch ends where the hash of its last text decides, or at a limit: an added or removed text changes its own batch,
-    and those up to the next end that a hash decides.
+    A batch ends where the hash of its last text decides, or at a limit. An added or removed text changes its own batch,
+    and the batches up to the next end that a hash decides.
     """
     most = max(1, min(settings.batch_texts, _RECORD_BYTES * 3 // 4 // (4 * dimension)))
     ends = max(1, most // 2)
@@ -126,7 +126,7 @@ def recorded_dimension(store: Store, access: EncoderAccess) -> int | None:
 
 
 def probe(store: Store, access: EncoderAccess) -> tuple[int, Counter[str]]:
-    """The dimension of an endpoint's vectors, from the ledger or by one tiny request, and the counts for the report.
+    """Return the dimension of an endpoint's vectors, by one tiny request if needed, and the counts for the report.
 
     Raises LlmForbidden if the endpoint cannot be the encoder of an index, and any error of the client.
     """
@@ -134,7 +134,7 @@ def probe(store: Store, access: EncoderAccess) -> tuple[int, Counter[str]]:
     if dimension is not None:
         return dimension, Counter()
     counts = Counter[str]()
-    calls = _Embedding.of(store, access, None, counts)  # it holds the client, which closes at the end of the loop
+    calls = _Embedding.of(store, access, None, counts)  # keeps the client, which closes at the end of the loop
     return asyncio.run(calls.probed()), counts
 
 
@@ -148,7 +148,7 @@ def vectors_of(
 ) -> Floats:
     """Return the unit vectors (n, d) float32 of distinct texts as they are sent.
 
-    tokens: of each text, approximately. counts: updated for the stage's report, also if the calls fail: `embed_calls`,
+    tokens: the texts' approximate token counts. counts: updated for the report, even if the calls fail: `embed_calls`,
     `embed_tokens` and `embed_input_tokens` of calls that were or may have been billed (`embed_maybe_billed`),
     `embed_ledger` texts found in the ledger, `embed_retries`, `embed_refused`.
 
@@ -156,7 +156,7 @@ def vectors_of(
     everything, or does not answer before the deadline, no further call starts, calls in flight finish and their vectors
     are stored, and BudgetReached or the LlmError is raised.
     """
-    calls = _Embedding.of(store, access, dimension, counts)  # it holds the client, which closes at the end of the loop
+    calls = _Embedding.of(store, access, dimension, counts)  # keeps the client, which closes at the end of the loop
     return asyncio.run(calls.all(texts, tokens))
 
 
@@ -169,13 +169,13 @@ def _key(client: OpenAiEmbeddings, texts: Sequence[str]) -> str:
 
 
 def _recorded(store: Store, key: str, count: int, dimension: int | None) -> Floats | None:
-    """Return the vectors of a batch in the ledger; None unless there are some of this number and dimension."""
+    """Return the vectors of a batch in the ledger; None unless their number and dimension match."""
     entry = ledger.find(store, key)
     return None if entry is None else _vectors(entry, count, dimension)
 
 
 def _vectors(entry: LedgerEntry, count: int, dimension: int | None) -> Floats | None:
-    """Return the vectors of an entry; None unless they have this number, this dimension and unit length."""
+    """Return the vectors of an entry; None unless their number and dimension match and they have unit length."""
     value = entry.value.get("vectors")
     try:
         data = base64.b64decode(value, validate=True) if isinstance(value, str) else b""
@@ -199,8 +199,8 @@ class _Embedding(PaidCalls):
     texts: Sequence[str] = ()
     vectors: Floats = field(default_factory=lambda: np.empty((0, 0), np.float32))
     done: int = 0
-    refusal_names: frozenset[str] = frozenset()  # of texts that earlier runs have quarantined
-    refused: dict[int, str] = field(default_factory=dict)  # the reason, by position
+    refusal_names: frozenset[str] = frozenset()  # names of the texts that earlier runs have quarantined
+    refused: dict[int, str] = field(default_factory=dict)  # reasons by position
     rejected: list[tuple[int, LlmError]] = field(default_factory=list)
     controlled: bool = False  # True once the endpoint has accepted a text
 
@@ -254,7 +254,7 @@ class _Embedding(PaidCalls):
                 f"{self.client.where} returns different vectors for one text, or one vector for different texts: it "
                 f"answers in the wrong order, or {self.client.model!r} is not a text encoder: see embed.model"
             )
-        # The probe is no text of the corpus, so no forgotten document removes it.
+        # The probe is not a text of the corpus, so no forgotten document removes it.
         await asyncio.to_thread(self._keep, _key(self.client, PROBE), came, ())
         return int(came.vectors.shape[1])
 
@@ -296,7 +296,7 @@ class _Embedding(PaidCalls):
             self.rejected.append((batch[0], error))
             return
         self.controlled = True
-        # Attributed to itself only: no document accounts for it, so it is removed whenever one is forgotten.
+        # It is attributed only to itself, not to a document, so it is removed whenever any document is forgotten.
         self._use(batch, await asyncio.to_thread(self._keep, key, came, (key,)))
         if self.refusal_names:
             await asyncio.to_thread(self._forgive, batch)
@@ -310,7 +310,7 @@ class _Embedding(PaidCalls):
     def _holds_refused(self, batch: Sequence[int]) -> bool:
         """Return True if an earlier run quarantined a text of a batch, whose halves may then be in the ledger.
 
-        A single text is refused again, unless it is to be sent again.
+        A single text is refused again, unless refused texts are retried.
         """
         for at in batch:
             key = _key(self.client, self.texts[at : at + 1])

@@ -1,1 +1,1 @@
-"""A run of all stages: build, plan, backfill, gates and manifest."""
+"""Runs of all stages: build, plan, backfill, gates and manifest."""

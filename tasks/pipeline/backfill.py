@@ -27,7 +27,7 @@ _FIRST = ("encoder", "scan")
 """The steps before the first wave."""
 
 WAVE_TOKENS = 4_000_000
-"""The estimated tokens of a wave without a set number of shards: some twenty shards, enough for eight workers."""
+"""The estimated tokens of a wave if its number of shards is not set: about 20 shards, enough for 8 workers."""
 
 Together = Callable[[str, Sequence[Step]], None]
 """Runs steps of a build, each after the steps that it needs; the text is a prefix of their names."""
@@ -37,7 +37,8 @@ Together = Callable[[str, Sequence[Step]], None]
 class Waves:
     """The grouping of a corpus's shards into waves, and the interval of publishing.
 
-    shards: shards per wave; None for waves of WAVE_TOKENS. publish_every: in waves; None to publish only at the end.
+    shards: the number of shards per wave; None for waves of WAVE_TOKENS. publish_every: the number of waves between
+    versions; None to publish only at the end.
     """
 
     shards: int | None = None
@@ -58,7 +59,7 @@ class Waves:
 
 
 class WaveRate:
-    """The rate of making waves, and the remaining time at that rate. Reused waves do not count."""
+    """The rate at which waves are made, and the remaining time at that rate. Reused waves do not count."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

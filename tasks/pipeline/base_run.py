@@ -48,7 +48,7 @@ class BaseRun:
     def checks(self) -> tuple[Check, ...]:
         return tuple(check for family in self.families for check in family.checks)
 
-    # Steps that have nothing to do in some runs
+    # Steps that do nothing in some runs
 
     def encoder(self) -> None:
         """Do nothing: the encoder is known."""
@@ -92,7 +92,7 @@ class BaseRun:
             if digest is not None:
                 digests[name] = digest
             elif not part_input.optional:
-                raise KeyError(f"no stage has made {source!r} of {label}, which {stage.name} reads")
+                raise KeyError(f"no stage has made {source!r} for {label}, which {stage.name} reads")
         return digests
 
     def _output(self, name: str, label: str) -> str | None:
@@ -125,11 +125,11 @@ class BaseRun:
     def pack(self, digest: str) -> Mapping[str, NDArray[Any]] | None:
         return None if self.store.blob_size(digest) is None else open_pack(self.store.open_local(digest))
 
-    # What only some runs do
+    # Methods that only some runs need
 
     def mark_uncertain(self, stage: str = "") -> None:
         """Do nothing: only a plan has uncertain parts."""
 
     def counts(self, stage: str) -> Counter[str]:
-        """Return an empty counter: only a build and a plan report."""
+        """Return an empty counter: only builds and plans have a report."""
         return Counter()

@@ -1,8 +1,8 @@
 """A build: brings the index up to date with the corpus, step by step.
 
 Every run computes only missing parts. The registry defines the steps and their dependencies; a step drives its stages
-through the interface `tasks.core.run.Run`. A `Build` knows neither Prefect nor Dask, and it commits nothing: `manifest`
-returns the manifest for `storage.publish` to commit.
+through the interface `tasks.core.run.Run`. A `Build` depends on neither Prefect nor Dask, and it commits nothing:
+`manifest` returns the manifest for `storage.publish` to commit.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from tasks.pipeline.quality import Quality
 from tasks.pipeline.run_setup import RunSetup
 
 OF_VECTORS = "/vectors"
-"""The suffix of a stage's name in the quota for calls of its workers to an encoder, not to a language model."""
+"""The suffix of a stage's name in the quota for calls to an encoder, not to a language model."""
 
 
 class Build(CorpusRun):
     """A run that makes missing parts; its steps may be driven by hand or by a flow.
 
-    batch: True to call language models in batches. approve: called once the corpus has been read; raises if the build
-    must not continue.
+    batch: whether to call language models in batches. approve: called once the corpus has been read; raises if the
+    build must not continue.
     """
 
     makes_parts = True
@@ -75,7 +75,7 @@ class Build(CorpusRun):
         self.report.stand_ins[stage] = Fallbacks(
             stage, sum(max(receipt.texts or 0, receipt.failed) for receipt in receipts), failed
         )
-        counted = [receipt for receipt in receipts if receipt.texts is not None]  # others are known from the lineage
+        counted = [receipt for receipt in receipts if receipt.texts is not None]  # other receipts come from the lineage
         counts = Fallbacks(stage, sum(part.texts or 0 for part in counted), sum(part.failed for part in counted))
         why = gates.refuse_fallbacks(counts, self.configuration.run.max_stand_ins, whole=len(counted) == len(receipts))
         if why is not None:
@@ -92,7 +92,7 @@ class Build(CorpusRun):
 
     def manifest(self) -> Manifest:
         """Return the manifest of the parts: a function of corpus, settings, code and environment alone."""
-        if self._manifest is None:  # made once, before its quality is measured, which it does not include
+        if self._manifest is None:  # made once, before quality is measured, which it does not include
             self._manifest = manifest_of(self)
         return self._manifest
 
@@ -114,7 +114,7 @@ class Build(CorpusRun):
         self.corpus.forget_shards()
         self.parts = {name: parts for name, parts in self.parts.items() if name == encoder.STAGE.name}
         self._manifest = None
-        self.forget_receipts()  # rows of this run, too, may be copied now
+        self.forget_receipts()  # now rows of this run may be copied, too
 
     def follow(self, parent: Parent) -> None:
         """Continue from an intermediate version as the parent; the whole-corpus steps start again."""
@@ -146,7 +146,7 @@ class Build(CorpusRun):
 
     @cached_property
     def batcher(self) -> PromptBatcher | None:
-        """The sender of batches to the language model; it also collects batches of earlier runs."""
+        """The batcher for the language model; it also collects batches of earlier runs."""
         if self.configuration.llm.backend == "extractive":
             return None
         return PromptBatcher(
@@ -160,7 +160,7 @@ class Build(CorpusRun):
         )
 
     def update_costs(self) -> None:
-        """Write the calls to models behind endpoints so far, and their cost, into the report."""
+        """Write the calls made so far to models behind endpoints, and their cost, into the report."""
         prices, embed = self.configuration.prices, self.configuration.embed
         price = prices.get(self.configuration.llm.model or "")
         price_of_vectors = prices.get(embed.model) if embed.asks else None

@@ -64,7 +64,7 @@ def _families(run: CorpusRun) -> dict[str, Published]:
 
 
 def _optional(configuration: Configuration) -> tuple[str, ...]:
-    """Return the names of the counted tables of extraction and description, if these are on."""
+    """Return the names of the tables of extraction and description to count, if these are enabled."""
     extracted = tuple(EXTRACTION) if configuration.extracts else ()
     return (*extracted, "described", "related") if configuration.describes else extracted
 
@@ -74,7 +74,7 @@ def manifest_of(run: CorpusRun) -> Manifest:
     artifacts = list(_artifacts(run))
     lineage = Lineage(
         entries=tuple(
-            # A receipt names the shard for which the part was made first.
+            # A receipt names the shard for which the part was first made.
             LineageEntry.of(receipt).model_copy(update={"shard": shard})
             for parts in run.parts.values()
             for shard, receipt in parts.items()

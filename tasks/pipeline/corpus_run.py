@@ -59,7 +59,7 @@ class CorpusRun(BaseRun, PartRunner):
     def expects_work(self) -> bool:
         """Return True if the list of corpus files differs from the last run's; a quick check without a scan.
 
-        `preflight` has found the files. Only a scan can detect a change of indexed content.
+        Call `preflight` first, which lists the files. Only a scan can detect a change of indexed content.
         """
         return self.corpus.expects_work
 
@@ -83,7 +83,7 @@ class CorpusRun(BaseRun, PartRunner):
     # Steps that no stage drives itself
 
     def encoder(self) -> None:
-        """Find the model, and make a part of its files, converted or as they are published."""
+        """Find the model, and make a part of its files, either converted or as published."""
         if self._encoder is not None:
             return
         settings = self.choice.conversion(self.store)
@@ -92,7 +92,7 @@ class CorpusRun(BaseRun, PartRunner):
         if self.choice.endpoint is not None:
             self._encoder = self._endpoint(opening)
             return
-        # A worker opens the encoder, as it must anyway; this process never needs it.
+        # A worker opens the encoder, which it needs anyway; this process never needs it.
         arguments = (fingerprint_of, self.store.url, opening)
         call = Call(f"{self.run_id}-fingerprint", timed, arguments, light=True)
         report = self.report.stage("encoder")
@@ -110,7 +110,7 @@ class CorpusRun(BaseRun, PartRunner):
         return OpenedEncoder(opening, fingerprint)
 
     def encoder_access(self, stage: str) -> EncoderAccess:
-        """Return the access of a stage's workers to an encoder behind an endpoint; no quota, as no calls are made."""
+        """Return the access of a stage's workers to an encoder's endpoint, without a quota, since no calls are made."""
         return EncoderAccess(self.configuration.embed, self.run_id, retry_refused=self.retry_refused)
 
     def scan(self) -> None:
@@ -126,7 +126,7 @@ class CorpusRun(BaseRun, PartRunner):
 
     @cached_property
     def _makers(self) -> dict[str, str]:
-        """The scope of poison records, by stage; with other settings, code or libraries a document is tried again."""
+        """The scope of poison records, by stage: with other settings, code or libraries, a document is retried."""
         stages = {stage.name: stage for step in STEPS for stage in step.stages if stage.per_document}
         shaping = {
             **self.configuration.model_dump(mode="json", include={"split", "families"}),

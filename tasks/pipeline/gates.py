@@ -15,7 +15,7 @@ from tasks.core.report import Fallbacks
 from tasks.pipeline.quality import Quality
 
 FEW = 10
-"""The number of rows or texts that may fail at any share, so that a small corpus can be published."""
+"""The number of rows or texts that may fail whatever their share, so that a small corpus can be published."""
 
 _EXACT = 1e-9  # tolerance for rounding in sums of the same recalls
 
@@ -24,9 +24,9 @@ _EXACT = 1e-9  # tolerance for rounding in sums of the same recalls
 class CorpusChange:
     """The corpus compared with the previous version.
 
-    empty, unreadable: paths without a file, and files that cannot be read to the end. lost: the number of that
+    empty, unreadable: paths without files, and files that cannot be read to the end. lost: the number of that
     version's documents that the corpus lacks; counted only if a source is empty or unreadable, otherwise 0.
-    refused_why: the reasons of the rejected rows, and an example.
+    refused_why: the reasons why rows were rejected, and an example.
     """
 
     version: int
@@ -70,7 +70,7 @@ def refuse_rights(version: int, before: Access | None, now: Access | None) -> st
     """Return the reason why a build may open documents to more readers than a version does; None if it passes.
 
     before, now: the access rules of that version and of the configuration. New rules, and a field that becomes
-    required, only exclude readers. It cannot be known beforehand which readers another field admits.
+    required, only exclude readers. Which readers another field admits cannot be known in advance.
     """
     if before is None or before == now or now == Access(before.field, required=True):
         return None
@@ -87,14 +87,14 @@ def refuse_rights(version: int, before: Access | None, now: Access | None) -> st
 def refuse_fallbacks(counts: Fallbacks, most: float, *, whole: bool = True) -> str | None:
     """Return the reason why a stage's share of fallbacks exceeds `most`; None if it passes.
 
-    whole: True if `counts` covers all texts of the stage; otherwise a few may fail even if they are all it covers.
+    whole: whether `counts` covers all texts of the stage; otherwise FEW texts may fail even if it covers no others.
     """
     many = counts.stand_ins > most * counts.texts + _EXACT
     if not many or (counts.stand_ins <= FEW and not (whole and counts.stand_ins == counts.texts)):
         return None
     return (
         f"the language model gave no usable answer for {counts}, more than run.max_stand_ins allows ({most:g} of "
-        "them). Nothing was published, every good answer is kept. `indexmill quarantine` lists the prompts and why "
+        "them). Nothing was published; every good answer is kept. `indexmill quarantine` lists the prompts and why "
         "they failed; fix the model or its settings and run `indexmill build --retry-refused`, or raise "
         "run.max_stand_ins"
     )
@@ -129,5 +129,5 @@ def refuse_quality(quality: Quality, settings: GateSettings) -> str | None:
 
 
 def first_of(names: Sequence[str]) -> str:
-    """Return the first name and the number of others: `a.md and 2 others`."""
+    """Return the first name and the number of other names: `a.md and 2 others`."""
     return names[0] if len(names) == 1 else f"{names[0]} and {counted(len(names) - 1, 'other')}"

@@ -1,4 +1,4 @@
-"""A check whether all parts of given shards exist, without making any."""
+"""A check that all parts of given shards exist, without making any."""
 
 from __future__ import annotations
 

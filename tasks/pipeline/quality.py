@@ -2,11 +2,11 @@
 
 A measurement is a part like any other, made from a manifest and the bytes of a question file by the current code. So a
 version that an earlier run measured is not measured again, unless questions, methods, k or code have changed; then both
-versions are measured alike. It is in no lineage, since it follows from the manifest.
+versions are measured in the same way. It is in no lineage, since it follows from the manifest.
 
 **Gold documents that count.** A snapshot's recall is over the gold documents that it contains; questions without any
 are left out. The comparison with the previous version is over the gold documents of that version: a removed document
-counts as missed, unless documents were removed on purpose.
+counts as missed, unless documents were removed intentionally.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _QUESTION_CHARACTERS = 300
 
 
 class Miss(Record):
-    """A question of whose gold documents a method misses some: its index in the file, and the documents found."""
+    """A question for which a method misses gold documents: its index in the file, and the documents found."""
 
     question: Annotated[int, Field(ge=0)]
     documents: _Texts
@@ -59,7 +59,7 @@ class Miss(Record):
 class GoldMeasurement(Record):
     """The measurement of one snapshot: the gold documents that it contains (`held`) and those `found`, by method.
 
-    misses: by method, the first questions whose gold documents are not all found.
+    misses: the first questions whose gold documents are not all found, by method.
     """
 
     held: _Places
@@ -69,7 +69,7 @@ class GoldMeasurement(Record):
 
 @dataclass(frozen=True, slots=True)
 class RecallComparison:
-    """Recall of a candidate and of the previous version, on the same gold documents."""
+    """The recall of a candidate and of the previous version, on the same gold documents."""
 
     version: int
     questions: int
@@ -92,13 +92,13 @@ class RecallComparison:
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """The quality of a candidate. `recall` is by method, and empty if the corpus has no gold document."""
+    """The quality of a candidate. recall: the recall by method; empty if the corpus has no gold documents."""
 
     manifest: str
     k: int
     questions: int
-    unanswerable: int  # questions that were left out
-    missing: int  # distinct gold documents that the candidate lacks
+    unanswerable: int  # the number of questions that were left out
+    missing: int  # the number of gold documents that the candidate lacks
     recall: Mapping[str, float]
     by_question: Mapping[str, Any]
     missed: Sequence[Mapping[str, Any]]
@@ -140,15 +140,15 @@ class Quality:
         }
 
     def details(self) -> dict[str, Any]:
-        """Return the quality by question, which only the run's record holds."""
+        """Return the quality by question, which only the run's record contains."""
         return {"by_question": dict(self.by_question), "missed": [dict(miss) for miss in self.missed]}
 
 
 @dataclass(frozen=True, kw_only=True)
 class QualitySettings(StageSettings):
-    """The inputs of a measurement other than snapshot and questions. code: its digest, since it determines retrieval.
+    """The inputs of a measurement besides snapshot and questions. code: the code's digest, as code affects retrieval.
 
-    opening: of the run's encoder, which encodes questions if the vectors came from an endpoint.
+    opening: settings of the run's encoder, which encodes questions if the vectors came from an endpoint.
     """
 
     methods: Sequence[str]
@@ -266,7 +266,7 @@ class QualityGate:
     ) -> Quality | None:
         """Measure the quality of a candidate; None without a question file, or if the index is empty.
 
-        lost_counts: True to count a gold document that the parent has and the candidate lacks as missed.
+        lost_counts: whether a gold document that the parent has and the candidate lacks counts as missed.
         """
         file = self.read()
         if file is None or not candidate.corpus.documents:
@@ -283,7 +283,7 @@ class QualityGate:
         return replace(quality, compared=compared)
 
     def _measured(self, run: Run, file: bytes, manifest: str, methods: Sequence[str]) -> GoldMeasurement:
-        """Return the measurement of a manifest's snapshot; made once, like any part. file: the questions."""
+        """Return the measurement of a manifest's snapshot; it is made once, like any part. file: the questions."""
         inputs = {"manifest": manifest, "questions": run.store.put_blob(file)}
         settings = QualitySettings(
             methods=sorted(methods), k=self._settings.k, code=code_digest(), opening=run.opened_encoder.opening

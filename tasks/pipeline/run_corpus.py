@@ -48,7 +48,7 @@ from tasks.stages.ingest.source_files import RECORDS, SourceFile, SourceFiles, b
 class RunCorpus:
     """The documents of a run, in shards; the per-shard stages work on the latest wave.
 
-    plan: the shards, once the corpus is read.
+    plan: the shards; available once the corpus is read.
     """
 
     def __init__(self, runner: PartRunner, setup: RunSetup) -> None:
@@ -71,8 +71,8 @@ class RunCorpus:
     def read(self, poison: Iterable[Poison], *, again: bool) -> shard_plan.ShardPlan:
         """Read the corpus, reject unusable rows, and divide the documents into shards.
 
-        poison: documents that a stage cannot process. again: True if this run has read the corpus before, without
-        knowing them. Raises BadInput and GateRefused.
+        poison: documents that a stage cannot process. again: whether this run has read the corpus before, without
+        knowing these documents. Raises BadInput and GateRefused.
         """
         sources = self._find_files() if self._sources is None else self._sources
         self._refuse_rights()
@@ -93,7 +93,7 @@ class RunCorpus:
         return plan
 
     def take(self, shards: Sequence[shard_plan.Shard]) -> None:
-        """Make these shards the current wave of the per-shard stages; other stages see those of all waves so far."""
+        """Make these shards the current wave of the per-shard stages; other stages see all waves so far."""
         known_labels = {shard.label for shard in self._shards_so_far}
         self._shards_so_far += tuple(shard for shard in shards if shard.label not in known_labels)
         self.wave = tuple(shards)
@@ -104,7 +104,7 @@ class RunCorpus:
             self.take(self.plan.shards)
 
     def forget_shards(self) -> None:
-        """Drop all shards, so that the corpus is read again: the spilled rows are parts now, or deleted."""
+        """Drop all shards, so that the corpus is read again: the spilled rows have become parts or were deleted."""
         self._plan, self._shards_so_far, self.wave = None, (), ()
 
     @property
@@ -144,7 +144,7 @@ class RunCorpus:
         ]
 
     def drop_spill(self) -> None:
-        """Delete the spill files of documents that are parts now."""
+        """Delete the spill files of documents that have become parts."""
         remaining = self.plan.shards[len(self._shards_so_far) :]
         if remaining:
             shard_plan.drop_before(remaining[0], self._folder)
@@ -153,7 +153,7 @@ class RunCorpus:
 
     @cached_property
     def forgotten(self) -> tombstones.Forgotten:
-        """The documents to forget, read from the store once per run."""
+        """The documents to forget; read from the store once per run."""
         return tombstones.forgotten(self._runner.store)
 
     @property
@@ -162,7 +162,7 @@ class RunCorpus:
 
     @property
     def expects_work(self) -> bool:
-        """True unless every file is as the last version, or the last run, recorded it; a quick check."""
+        """Whether the files differ from the records of both the last version and the last run; a quick check."""
         if self._sources is not None and self._is_unchanged(self._sources):
             return False
         return runs.saw_other_files(self._runner.store, self._runner.report.corpus_files)
@@ -199,7 +199,7 @@ class RunCorpus:
 
     @cached_property
     def _previous(self) -> PreviousReading | None:
-        """The reading of the last version; None if everything is to be read."""
+        """The record of what the last version read; None if everything must be read."""
         parent = self._runner.parent
         if self._setup.full or self._runner.cold or parent is None or parent.manifest is None:
             return None
@@ -210,11 +210,11 @@ class RunCorpus:
         return previous is not None and len(previous.files) == len(sources.files) == len(self._unchanged)
 
     def _digest_of_files(self, sources: SourceFiles) -> str | None:
-        """The digest of the files, by which the next run detects that nothing changed; None if it would not help."""
+        """Return the digest by which the next run detects that no file changed; None if it would not help."""
         if self._is_unchanged(sources):
             before = runs.last_report(self._runner.store).get("corpus_files")
             return before if isinstance(before, str) else None
-        # If some files are unchanged, others are new or changed; if none is, all may have been too young to record.
+        # If some files are unchanged, others are new or changed. If none is, all may have been too recent to record.
         return None if self._unchanged else digest_of_files(sources.files)
 
     def _planned(
@@ -241,7 +241,7 @@ class RunCorpus:
             )
             if not plan.lacking:
                 return sources, plan, scanned
-            # A row that was no document in the last version is one now, so its text has to be read.
+            # A row that was not a document in the last version has become one, so its text must be read.
             lacking = set(plan.lacking)
             unchanged -= lacking
             to_read = [replace(file, cursor=None) for file in sources.files if file.name in lacking]
@@ -250,7 +250,7 @@ class RunCorpus:
     def _scan_twice(
         self, sources: SourceFiles, files: Sequence[SourceFile]
     ) -> tuple[SourceFiles, list[spill.ScanResult]]:
-        """Read files, and read those that vanished or changed meanwhile once more, from a new listing."""
+        """Read files; list and read once more those that disappeared or changed meanwhile."""
         results = self._scan(files)
         moved = {name for result in results for name in (*result.stale, *result.changed)}
         if not moved:
@@ -270,7 +270,7 @@ class RunCorpus:
     def _carry(
         self, previous: PreviousReading, unchanged: Collection[str], scanned: Sequence[spill.ScanResult]
     ) -> spill.ScanResult:
-        """Reuse the rows of files that were not read, and of sources of which only changes were read."""
+        """Reuse the rows of files that were not read, and of sources from which only changes were read."""
         changes = [result for result in scanned if not result.until.whole]
         names = {*unchanged, *(name for result in changes for name in result.files)}
         rows, refused = previous.rows(names), previous.refused(names)
@@ -282,13 +282,13 @@ class RunCorpus:
         return spill.carry(rows, refused, files, self._folder)
 
     def _remember(self, sources: SourceFiles, plan: shard_plan.ShardPlan, scanned: Sequence[spill.ScanResult]) -> None:
-        """Record the reading, for the run after the next version."""
+        """Record what was read, for the run after the next version."""
         runner = self._runner
         by_name = {file.name: file for file in sources.files}
         read = {name: result for result in scanned for name in result.files}
         refused = shard_plan.refused_of(plan, self._folder)
         unsure = {*plan.changed, *files_refused_for(refused, TEMPORARY)}
-        # Files with forgotten documents are read every time: their rows must not be stored, and the run counts them.
+        # Files with forgotten documents are always read: their rows must not be stored, and the run counts them.
         unsure.update(name for name in plan.with_forgotten if by_name[name].kind != RECORDS)
         cursors = {
             file.source: read[file.name].until.cursor if file.name in read else file.cursor
@@ -321,7 +321,7 @@ class RunCorpus:
         runner = self._runner
         specs = {spec.shard: spec for spec in read_part.specs(files, self._settings)}
         parts = runner.make(read_part.STAGE, specs.values())
-        runner.parts.pop(read_part.STAGE.name, None)  # no part of a version: see `tasks.stages.ingest.read_part`
+        runner.parts.pop(read_part.STAGE.name, None)  # not parts of a version: see `tasks.stages.ingest.read_part`
         calls = [
             Call(
                 f"unpack-{runner.run_id}-{label}",
@@ -366,7 +366,7 @@ class RunCorpus:
         counts = report.stage("ingest").counts
         totals = {"documents": plan.documents, "quarantined": refused.num_rows, "repeats": plan.repeats}
         totals |= {"forgotten": plan.forgotten, "changed_while_read": len(plan.changed)}
-        for name in totals:  # of an earlier reading, with documents that a stage cannot process
+        for name in totals:  # counts from an earlier reading, which included documents that a stage cannot process
             counts.pop(name, None)
         counts |= totals
         report.refused = Counter(refused.column("reason").to_pylist())
@@ -375,7 +375,7 @@ class RunCorpus:
             counts["front_matter_left_out"] = len(left_out)
             progress.warn(
                 f"the front matter of {gates.first_of(left_out)} was left out (not YAML, over a limit, or values that "
-                "JSON cannot hold): the text is in the index, with the first heading as title and without metadata"
+                "JSON cannot represent): the text is in the index, with the first heading as title and without metadata"
             )
         if failed := failed_files(refused):
             progress.warn(
@@ -395,7 +395,7 @@ class RunCorpus:
             )
 
     def _compare_with_parent(self, plan: shard_plan.ShardPlan, empty: tuple[str, ...], refused: pa.Table) -> None:
-        """Apply the gate of the corpus to its size, and to documents lost with an empty or unreadable source."""
+        """Check the corpus's size, and the documents lost with an empty or unreadable source, against the gate."""
         for path in empty:
             self._runner.progress.warn(f"no file of the corpus is under {path}")
         if self._runner.parent is None:

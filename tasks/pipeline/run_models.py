@@ -17,7 +17,7 @@ from tasks.stages.recognise import rules
 
 
 class RunModels:
-    """The models that the settings name, and the values that determine their output. Each prompt is read once."""
+    """The models that the settings name, and the values that determine their output; reads each prompt once."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._configuration = configuration

@@ -1,4 +1,4 @@
-"""What a build or a plan starts from."""
+"""The inputs of a build or a plan."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tasks.core.report import Progress
 class RunSetup:
     """The store, the settings, the workers and the options of a run.
 
-    cold: True to make every part again. allow_shrink, allow_rights_change: True to disable the gate of size, or of
-    access. full: True to read all files, and all rows of sources with a cursor, as in a first build. retry_refused:
-    True to make parts with fallbacks again.
+    cold: whether to make every part again. allow_shrink, allow_rights_change: whether to disable the gate for the
+    corpus's size, or for access. full: whether to read all files, and all rows of sources with a cursor, as in a first
+    build. retry_refused: whether to make parts with fallbacks again.
     """
 
     store: Store

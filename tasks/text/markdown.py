@@ -1,4 +1,4 @@
-"""Formats values as Markdown (CommonMark with GitHub's tables), escaped so that data cannot become markup."""
+"""Format values as Markdown (CommonMark with GitHub's tables), escaped so that data cannot become markup."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONGEST = 600  # maximum characters of a value
 
 
 def code(value: object) -> str:
-    """Return a value as a code span on one line, which its content cannot end; ``-`` if empty. Cuts long values."""
+    """Return a value as a one-line code span that its content cannot close; ``-`` if empty. Truncates long values."""
     text = one_line(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)).strip()
     if not text:
         return "-"
@@ -42,10 +42,10 @@ def table_of(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _escaped_pipe(match: re.Match[str]) -> str:
-    """Escape a pipe after any backslashes before it, so that it does not end a cell."""
+    """Escape a pipe, whatever backslashes precede it, so that it does not end a cell."""
     return match[1] + "\\" * (1 + len(match[1]) % 2) + "|"
 
 
 def json_block(value: object) -> str:
-    """Return a value as a block of JSON. Its content cannot end the block: texts are escaped and in quotes."""
+    """Return a value as a block of JSON. Its content cannot end the block: strings are escaped and quoted."""
     return f"```json\n{json.dumps(value, indent=2, sort_keys=True)}\n```"

@@ -1,7 +1,7 @@
-"""Extracts the visible text of Markdown or HTML, with the position of each character in the document.
+"""Extract the visible text of Markdown or HTML, with the position of each character in the document.
 
-Blocks are markdown-it-py's (CommonMark with tables), whose tokens have line numbers. Within a block, one pass over the
-text removes what is invisible (link targets, tags, comments, emphasis delimiters, backslashes of escapes) and decodes
+Blocks come from markdown-it-py (CommonMark with tables), whose tokens have line numbers. Within a block, one pass
+removes invisible characters (link targets, tags, comments, emphasis delimiters, backslashes of escapes) and decodes
 entities. Every step is linear in the length of any text; markdown-it's own inline rules are not, and have no offsets.
 
 A block's position is never guessed: if it cannot be determined, the document is read unchanged.
@@ -79,7 +79,7 @@ class Heading(NamedTuple):
 class Lead(NamedTuple):
     """Words needed to understand the text after them, up to `stop`: a table's header, or the line before a list.
 
-    start, end, stop: offsets in the plain text. is_table: the words are cells.
+    start, end, stop: offsets in the plain text. is_table: whether the words are cells.
     """
 
     start: int
@@ -93,7 +93,7 @@ class Visible:
     """A document's plain text, its blocks in order, and its mapping to the original.
 
     Run i is `text[starts[i] : starts[i + 1]]` and maps to `origins[i]`, character by character. `ends[i]` is the end of
-    its source: later than its last character where an entity was decoded. Origins ascend; blank space between blocks
+    its source, which is after its last character if an entity was decoded. Origins ascend; blank space between blocks
     has the origin of the following text, and the last run is empty. `outer[i]` are the bounds of block i in the
     original, with its markup. targets: link targets, by position in the plain text. leads: sorted, and any two are
     nested or disjoint.
@@ -145,7 +145,7 @@ class _Edit(NamedTuple):
 
 
 class _Break(NamedTuple):
-    """A tag that ends a block and begins another. level: of a heading that begins, else 0."""
+    """A tag that ends a block and begins another. level: the level of a heading that begins, otherwise 0."""
 
     at: int
     strength: int
@@ -180,7 +180,7 @@ def visible(text: str, markup: Markup) -> Visible | None:
 
 
 class _Lines:
-    """Lines of a document as one text, without the markers of quotes and lists before them."""
+    """Lines of a document as one text, without the preceding markers of quotes and lists."""
 
     def __init__(self, document: str, spans: Sequence[tuple[int, int]]) -> None:
         self.text = "\n".join(document[start:end] for start, end in spans)
@@ -295,7 +295,7 @@ class _PlainText:
         self._length += len(piece.text)
 
     def split(self, lines: _Lines, read: _Read, outer: tuple[int, int], strength: int) -> None:
-        """Add lines as one block, or as several where tags split them."""
+        """Add lines as one block, or as several blocks if tags split them."""
         bounds = [*read.breaks, _Break(len(lines.text), 0, 0)]
         edits = sorted(read.edits)
         at, level, edit, target = 0, 0, 0, 0
@@ -318,7 +318,7 @@ class _PlainText:
     def row(
         self, cells: Sequence[tuple[int, int]], outer: tuple[int, int], strength: int, references: Mapping[str, object]
     ) -> None:
-        """Add a table row, with separators between its cells. cells: their bounds in the document."""
+        """Add a table row, with separators between its cells. cells: the cells' bounds in the document."""
         pieces: list[_Piece] = []
         targets: list[str] = []
         for start, end in cells:
@@ -346,7 +346,7 @@ class _PlainText:
 
 
 def _code_groups(lines: Sequence[str]) -> Iterator[tuple[int, int, int]]:
-    """Group lines of code into blocks: paragraphs that fit, or lines of a long one. Yields first line, end, strength.
+    """Group lines of code into blocks: short paragraphs, or lines of a long one. Yields first line, end, strength.
 
     A paragraph that begins at the margin after an indented line begins a definition: the break before it is stronger.
     """
@@ -464,7 +464,7 @@ def _inline(text: str, references: Mapping[str, object]) -> _Read:
     tags = _Tags(text, read)
     emphasis = _Emphasis(text, edits)
     brackets: list[tuple[int, int]] = []  # openers of links and images, and the start of the shown text
-    linked = -1  # links do not nest: openers before this offset open no link
+    linked = -1  # links do not nest: brackets before this offset open no link
     ticks: dict[int, list[int]] | None = None
     at = 0
     while match := _SPECIAL.search(text, at):
@@ -647,7 +647,7 @@ def _markdown(plain: _PlainText) -> None:
     references = environment.get("references", {})
     level = 0
     in_table = False
-    introductions: list[tuple[int, int] | None] = []  # of the enclosing lists
+    introductions: list[tuple[int, int] | None] = []  # introductions of the enclosing lists
     header: tuple[int, int] | None = None
     earlier = 0
     for token in tokens:
@@ -723,7 +723,7 @@ def _placed(document: str, start: int, end: int, content: str) -> tuple[int, int
 
 
 def _strength(document: str, lines: Sequence[tuple[int, int]], number: int) -> int:
-    """Return the strength of the break before a line: that of a paragraph after a blank line, else of an item."""
+    """Return the strength of the break before a line: PARAGRAPH after a blank line, otherwise ITEM."""
     blank = number == 0 or not document[slice(*lines[number - 1])].strip(" \t>")
     return PARAGRAPH if blank else ITEM
 
@@ -753,7 +753,7 @@ _IS_PAGE = re.compile(r"\s*(?:<\?xml[^<>]{0,200}>\s*)?(?:<!doctype html|<html[\s
 
 
 def markup_of(setting: str, identity: str, source: str | None, text: str) -> Markup:
-    """Return the markup of a document, from the setting, else from its file name, else from its text."""
+    """Return the markup of a document, by the setting, the file name or the text, in this order."""
     if setting != "auto":
         return setting  # type: ignore[return-value]
     if (source or identity).lower().endswith(_SUFFIXES) or identity.lower().endswith(_SUFFIXES):

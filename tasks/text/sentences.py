@@ -1,4 +1,4 @@
-"""Splits text into sentences: first into Markdown's blocks by line, then into sentences within a paragraph.
+"""Split text into sentences: first into Markdown's blocks by line, then into sentences within a paragraph.
 
 sentencex (Wikimedia; rules and abbreviations for some 240 languages) splits prose; only this module calls it. Lines
 come first: a heading, a list item and a table row begin and end a sentence whatever their punctuation, and lines of
@@ -21,10 +21,10 @@ SENTENCE = 0
 JOINED = -1
 """The strength of the break between lines of code without a blank line between them."""
 INTRODUCED = -2
-"""The strength of the break after a heading, and after a line that introduces a list, table or code by a colon."""
+"""The strength of the break after a heading, and after a line that introduces a list, table or code with a colon."""
 
 _WINDOW = 4096
-"""Characters per call of sentencex: its time is quadratic in the length of non-ASCII text (1 MB: minutes)."""
+"""The maximum characters per call of sentencex, whose time is quadratic in the length of non-ASCII text."""
 _CODE = 400
 """The maximum number of characters of code lines that share a segment."""
 
@@ -50,11 +50,11 @@ class Segment(NamedTuple):
 
     start: int
     end: int
-    strength: int  # of the break before it: HEADING and above, PARAGRAPH, or less
+    strength: int  # the strength of the break before it: HEADING and above, PARAGRAPH, or less
 
 
 def sentence_spans(text: str, language: str = "en") -> list[tuple[int, int]]:
-    """Return the (start, end) offsets of a text's sentences, the end excluded, without surrounding white space."""
+    """Return the (start, end) offsets of a text's sentences, without surrounding white space; the end is exclusive."""
     return [(start, end) for start, end, _ in segments(text, language)]
 
 
@@ -159,7 +159,7 @@ def trimmed(text: str, start: int, end: int, strength: int) -> Iterator[Segment]
 
 
 def _prose(text: str, start: int, end: int, strength: int, language: str) -> Iterator[Segment]:
-    """Split a paragraph into sentences, by windows that overlap by the sentence a window's end may have cut."""
+    """Split a paragraph into sentences, in windows; each window begins with the sentence that the last may have cut."""
     while start < end:
         limit = min(end, start + _WINDOW)
         if limit < end:  # not inside a word, if possible
@@ -189,7 +189,7 @@ def _sentences(text: str, language: str) -> list[tuple[int, int]]:
 
 
 def _joined(text: str, before: tuple[int, int], at: int) -> bool:
-    """Return whether the text at an offset continues the sentence before it."""
+    """Return True if the text at an offset continues the previous sentence."""
     if text[at].isdigit():
         return _NUMBERED.search(text[max(before[0], at - 12) : at]) is not None
     if before[1] - before[0] < 6 and _MARKER.match(text[before[0] : at]):

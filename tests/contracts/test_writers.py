@@ -480,7 +480,7 @@ def test_the_check_refuses_texts_and_vectors_of_something_else(kind: str, store:
         (check.with_table(table, rows.take([2, 1, 0])), "in the order of their ids"),
         (check.with_column(table, "digest", "0" * 32), "does not match its digest"),
         (check.with_arrays(pack, vectors=check.pack(pack)["vectors"] * 2), "unit length"),
-        (check.with_arrays(pack, text_keys=check.pack(pack)["text_keys"][::-1]), "vectors of other texts"),
+        (check.with_arrays(pack, text_keys=check.pack(pack)["text_keys"][::-1]), "vectors belong to other texts"),
     ]
     if kind == "summary":
         strange = {name + "0" * 40: digest for name, digest in check.inputs.items()}
@@ -488,9 +488,9 @@ def test_the_check_refuses_texts_and_vectors_of_something_else(kind: str, store:
     elif kind != "attribute":
         wrong += [(check.with_shard(check.shard + "0" * 40), "belongs to another group")]
     if "keys" in check.pack(pack):
-        wrong += [(check.with_arrays(pack, keys=check.pack(pack)["keys"][::-1]), "vectors of other nodes")]
+        wrong += [(check.with_arrays(pack, keys=check.pack(pack)["keys"][::-1]), "vectors belong to other nodes")]
         layer = rows.column_names[1]
-        wrong += [(check.with_column(table, layer, pa.array([7] * len(rows), pa.int32())), "nodes of another layer")]
+        wrong += [(check.with_column(table, layer, pa.array([7] * len(rows), pa.int32())), "belong to another layer")]
     else:
         column = {"attribute": "entity_id", "element": "text"}[kind]
         wrong += [(check.with_column(table, column, rows[column].take([2, 1, 0])), "id does not match its")]

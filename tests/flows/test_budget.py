@@ -206,7 +206,7 @@ def test_a_budget_in_money_without_a_price_is_refused(quick: Path) -> None:
     with LlmServer() as server:
         plain = chosen(quick / "store", server, {"cost": 1.0})
     file = write_settings(quick / "i.yaml", {**plain, "prices": {}})
-    with pytest.raises(ConfigurationError, match=r"llm\.budget\.cost is set, and `prices` has no price for 'tester'"):
+    with pytest.raises(ConfigurationError, match=r"llm\.budget\.cost is set, but `prices` has no price for 'tester'"):
         load_configuration(file)
 
 

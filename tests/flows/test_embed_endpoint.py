@@ -181,7 +181,7 @@ def test_an_endpoint_that_is_gone_ends_the_run_and_the_next_goes_on(quick: Path)
     rows = documents(20)
     with LlmServer(embeddings=Embeddings(rule=lambda number, texts: "503" if number > 6 else None)) as server:
         plain = chosen(quick / "store", server, rows, embed={"deadline_seconds": 1.0})
-        with pytest.raises(LlmError, match=r"embed.deadline_seconds is 1: run again, or raise it"):
+        with pytest.raises(LlmError, match=r"embed.deadline_seconds is 1: run again, or raise that limit"):
             build(plain)
         assert len(answers_of(quick / "store")) == server.embeddings.batches.total()
         server.embeddings.rule = lambda number, texts: None
@@ -273,7 +273,7 @@ def test_a_hostile_answer_is_refused_before_anything_is_made(quick: Path, kind: 
         with pytest.raises(LlmForbidden) as caught:
             build(chosen(quick / "store", server, documents(3)))
         assert caught.value.exit_code == 2
-        assert "gave up after 3 answers that could not be used: see embed.model and embed.base_url" in str(caught.value)
+        assert "gave up after 3 unusable answers: see embed.model and embed.base_url" in str(caught.value)
         assert server.embeddings.calls == 3
 
 

@@ -157,7 +157,7 @@ def test_a_wait_beyond_the_deadline_ends_the_run_and_the_next_goes_on(quick: Pat
         root = init_folder(Path(plain["store"])).root
         began = time.monotonic()
         with private_cluster(WORKERS, root, Configuration.model_validate(plain).endpoints) as client:
-            with pytest.raises(LlmBusy, match=r"llm.deadline_seconds is 30: run again, or raise it"):
+            with pytest.raises(LlmBusy, match=r"llm.deadline_seconds is 30: run again, or raise that limit"):
                 build_on(client, plain)
             assert time.monotonic() - began < 60
             assert server.billed.calls == len(answers_of(plain["store"])) < calm.llm_calls

@@ -222,7 +222,7 @@ def test_a_build_is_held_to_its_plan_before_any_worker_starts(
     build(chosen)
     code, _, err = run.printed("build", "-c", file, "--plan", quick / "plan.json", "--max-cost", "0")
     assert code == 3
-    assert "it was made at version 1" in err
+    assert "it was made for version 1" in err
     assert "the index is at version 2" in err
     assert runs.list_runs(open_folder(chosen["store"]))[-1].state == "refused"
 

@@ -68,7 +68,7 @@ class LshTreeReader(PassageRetriever):
         return (Ranking(ordered.rows, ordered.scores) for ordered in self._leaves.rank(batch, k, self._setting))
 
     def search(self, batch: QueryBatch, k: int) -> list[list[Hit]]:
-        """Find passages and summaries for each question: see ``Retriever``. A token budget may leave fewer than k."""
+        """Find passages and summaries: see ``Retriever``. A token budget may leave fewer than k hits."""
         allowed = None if batch.allowed is None else self._tree.allowed_above(batch.allowed)
         first = self._tree.leaves
         summaries = None if allowed is None else allowed[first:]
@@ -84,6 +84,7 @@ class LshTreeReader(PassageRetriever):
                 if self._setting.token_budget is not None:
                     places = fitting(self._tokens(nodes.rows), self._setting.token_budget)
                     nodes = nodes.at(places)
+                # by descending score; on ties passages come first
                 selected.append(nodes.at(np.lexsort((nodes.rows >= first, -nodes.scores))))
             hits += self._hits(
                 selected, allowed, [passages.sentence for passages, _ in tile] if batch.explain else None

@@ -29,7 +29,7 @@ def _check_field(pack: Mapping[str, NDArray[Any]], rows: int, where: str) -> Non
     keys, ends, passages = pack["keys"], pack["indptr"].astype(np.int64), pack["passages"].astype(np.int64)
     refuse_if(bool((keys[1:] <= keys[:-1]).any()), f"{where}: the terms are not in the order of their keys")
     passage_counts = np.diff(ends)
-    refuse_if(bool((passage_counts < 1).any()), f"{where}: a term without passages")
+    refuse_if(bool((passage_counts < 1).any()), f"{where}: a term has no passages")
     place = np.arange(len(keys)).repeat(passage_counts) * rows + passages
     refuse_if(bool((np.diff(place) <= 0).any()), f"{where}: a term's passages are not in the order of their rows")
     words = np.bincount(passages, pack["counts"], rows)

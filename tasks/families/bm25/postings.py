@@ -1,9 +1,9 @@
 """Stage `bm25`: the terms of a shard's passages, with their counts.
 
-A shard's pack `bm25` holds no texts and does not depend on other shards, so a refresh rebuilds only the changed shards;
+A shard's pack `bm25` contains no text and does not depend on other shards, so a refresh rebuilds only changed shards;
 a reader adds up document frequencies and lengths over the shards. Two fields are counted: the passage's text with its
-document's title, and, under names that begin with ``titles.``, the title alone. The arrays:
-indexmill.families.bm25.schema.
+document's title, and, under names that begin with ``titles.``, the title alone. The arrays are
+described in indexmill.families.bm25.schema.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def _field(keys: NDArray[np.uint64], passage_terms: Sequence[Sequence[int]]) -> 
 def merged(
     packs: Sequence[tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]], passages: int
 ) -> dict[str, NDArray[Any]]:
-    """Merge packs into one of `passages` passages. packs: with each passage's current row, -1 for a deleted one."""
+    """Merge packs into one with `passages` passages. packs: each with its passages' current rows, -1 if deleted."""
     return {
         f"{field}{name}": array for field in FIELDS for name, array in _merged_field(field, packs, passages).items()
     }

@@ -42,35 +42,35 @@ def check_whole(part: Part[Any], counted: Mapping[str, int]) -> None:
 
 
 def check_communities(tree: Pack, index: Pack, sizes: Mapping[str, int]) -> None:
-    """Raise CheckError unless the tree covers all entities, and the index the tree. sizes: rows by table name."""
+    """Raise CheckError unless the tree covers all entities, and the index the tree. sizes: row counts by table."""
     entities = sizes["described"]
     check_pack(TREE, tree, "community_tree/tree", sizes)
     check_pack(INDEX, index, "community_tree/index", {})
     levels, fewest, least = tree["bounds"].tolist()
     offsets, rows = tree["level_offsets"], len(tree["parents"])
     nodes = np.diff(offsets)
-    refuse_if(nodes[0] != entities, f"community_tree: a lowest level of {nodes[0]} nodes for {entities} entities")
+    refuse_if(nodes[0] != entities, f"community_tree: the lowest level has {nodes[0]} nodes for {entities} entities")
     shrinks = bool((np.diff(nodes) < 0).all()) and bool((nodes[1:] > 0).all())
     refuse_if(
         len(nodes) - 1 > levels or not shrinks or bool((nodes[:-1] < fewest).any()),
-        f"community_tree: levels of {nodes.tolist()} nodes",
+        f"community_tree: the levels have {nodes.tolist()} nodes, beyond the bounds",
     )
-    refuse_if(bool((tree["parents"][: offsets[-2]] < 0).any()), "community_tree: a root below the uppermost level")
+    refuse_if(bool((tree["parents"][: offsets[-2]] < 0).any()), "community_tree: there is a root below the top level")
     refuse_if(bool((np.diff(tree["children.indptr"]) < 1).any()), "community_tree: a community has no members")
     owners = np.repeat(np.arange(entities), np.diff(tree["relations.indptr"]))
     others, row = tree["relations.indices"], tree["relations.rows"]
     forward, backward = np.lexsort((row, others, owners)), np.lexsort((row, owners, others))
     same = all(np.array_equal(a[forward], b[backward]) for a, b in ((owners, others), (others, owners), (row, row)))
-    refuse_if(not same, "community_tree: a relation does not lead both ways")
+    refuse_if(not same, "community_tree: a relation is missing in one direction")
     once = bool((np.bincount(row, minlength=sizes["related"]) == 2).all())
     refuse_if(not once, "community_tree: not every related pair is present exactly once")
     refuse_if(
         not np.array_equal(np.sort(index["rows"]), np.arange(rows))
         or not np.array_equal(index["level_offsets"], offsets),
-        f"community_tree: the index does not hold each of the {rows} rows once, level by level",
+        f"community_tree: the index does not contain each of the {rows} rows once, level by level",
     )
     level = np.searchsorted(offsets, index["rows"], side="right")
-    refuse_if(bool((np.diff(level) < 0).any()), "community_tree: a row of the index is on another level of the tree")
+    refuse_if(bool((np.diff(level) < 0).any()), "community_tree: the index has a row on another level than the tree")
     crowded = bool((np.diff(index["indptr"]) > 2 * least).any())
     refuse_if(crowded, f"community_tree: a node of the index has more than {2 * least} links")
 

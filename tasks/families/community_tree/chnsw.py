@@ -1,11 +1,11 @@
 """The C-HNSW index over entities and communities, from their vectors (ArchRAG, sections 3.1.3 and A.2).
 
 The index follows equations 1 and 2 rather than Algorithm 3: it first finds each node's nearest neighbours, then chooses
-links among them, so it does not depend on the order of the nodes. Insertion as in HNSW took longer from 30,000 nodes on
-and had no better recall.
+links among them, so it does not depend on the order of the nodes. Insertion as in HNSW was slower from 30,000 nodes on,
+and its recall was no better.
 
-Nearest neighbours are exact on levels of up to `exact` nodes. Larger levels search the inverted lists of a k-means
-over a sample (tasks.core.neighbours). Links down are exact for levels of up to `products` pairs of nodes.
+Nearest neighbours are exact on levels of up to `exact` nodes. On larger levels they come from inverted lists, built by
+k-means over a sample (tasks.core.neighbours). Links to the level below are exact for up to `products` pairs of nodes.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from tasks.families.community_tree.level_links import ChnswLinkSettings, level_l
 
 Rows = NDArray[np.int64]
 
-_TILE = 16_384  # vectors put on the grid at once
+_TILE = 16_384  # vectors rounded to the grid at once
 
 
 @dataclass(frozen=True)
 class ChnswSettings:
     """The settings of the index: its links, and the inverted lists of large levels.
 
-    products: the most products for which each node is compared with the whole level below; beyond, a node is compared
-    with the nodes in the nearest lists there.
+    products: the maximum number of inner products for comparing each node with the whole level below. Above it, a node
+    is compared only with the nodes in its nearest lists.
     """
 
     links: ChnswLinkSettings = field(default_factory=ChnswLinkSettings)
@@ -57,12 +57,12 @@ class Built:
 
 
 def build_chnsw(levels: Sequence[ChnswLevel], setting: ChnswSettings | None = None) -> Built:
-    """Build the index of levels, entities first, each by its ids; ValueError for repeated ids or missing vectors."""
+    """Build the index of levels, entities first; raises ValueError for repeated ids or missing vectors."""
     setting = setting or ChnswSettings()
     sources, vectors, orders = [], [], []
     for number, level in enumerate(levels):
         if len(set(level.ids)) != len(level.ids) or len(level.ids) != len(level.vectors):
-            raise ValueError(f"level {number}: {len(level.ids)} ids, some repeated or not as many as its vectors")
+            raise ValueError(f"level {number}: {len(level.ids)} ids; expected distinct ids, one per vector")
         source = np.array(sorted(range(len(level.ids)), key=level.ids.__getitem__), dtype=np.int64)
         hashes = id_hashes(level.ids[row] for row in source)
         sources.append(source)
@@ -103,7 +103,7 @@ def _below(above: NDArray[np.float32], lists: Lists, products: int) -> NDArray[n
 
 
 def _gathered(vectors: NDArray[np.float32], rows: Rows) -> NDArray[np.float32]:
-    """Return the given rows on the grid, read in tiles because the vectors may be memory-mapped."""
+    """Return the given rows rounded to the grid, read in tiles because the vectors may be memory-mapped."""
     gathered = np.empty((len(rows), vectors.shape[1]), dtype=np.float32)
     for first in range(0, len(rows), _TILE):
         gathered[first : first + _TILE] = on_grid(vectors[rows[first : first + _TILE]])

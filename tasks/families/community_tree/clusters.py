@@ -2,7 +2,7 @@
 
 Leiden starts from the communities of the previous version: `start` holds each node's previous community. It is both an
 input and an output, so the next build finds it; an unchanged graph has the same start and is not clustered again.
-`start` has labels of present nodes only, so it holds nothing about deleted ones.
+`start` has labels of existing nodes only, so it reveals nothing about deleted nodes.
 """
 
 from __future__ import annotations

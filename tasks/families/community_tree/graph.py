@@ -1,9 +1,9 @@
 """Stage `community_graph`: the graph in which a level's communities are found (ArchRAG, Algorithm 1, lines 3 to 5, 9).
 
-The nodes of level 1 are the described entities, linked by relations and by nearly equal names (`same_as`, ours). The
-nodes of a higher level are the communities of the level below, linked if members of theirs are linked. The stage adds
-links by content and weights every link. It is a pure function of vectors and links; the start of the clustering is an
-input of `community_clusters` alone.
+The nodes of level 1 are the described entities, linked by relations and by nearly equal names (`same_as`, not in the
+paper). The nodes of a higher level are the communities of the level below, linked if their members are linked. The
+stage adds links between similar nodes and weights every link. It is a pure function of vectors and links; the start of
+the clustering is an input of `community_clusters` alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LETTERS = "stuvwxyz"
 """The letter of each level's groups, from level 1."""
 
 GRAPH = PackSchema(
-    "the graph that the communities of a level are found in",
+    "the graph in which the communities of a level are found",
     {
         "ids": Array("uint8", ("nodes", 16), "the ids of the nodes, ascending"),
         "edges": Array("int32", ("links", 2), "rows a < b of two nodes, ascending", below="nodes", least=0),
@@ -47,7 +47,7 @@ def level_label(level: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CommunityGraphSettings(StageSettings):
-    """augmentation: how links by content are added. neighbours: the nearest nodes considered for each."""
+    """augmentation: the method of adding links. neighbours: the number of nearest nodes considered per node."""
 
     augmentation: str
     neighbours: int

@@ -1,10 +1,10 @@
-"""The links of one level of C-HNSW: symmetric, M to 2 M for each node, all nodes connected (ArchRAG, 3.1.3).
+"""The links of one level of C-HNSW: symmetric, M to 2 M per node, with all nodes connected (ArchRAG, 3.1.3).
 
-Each node chooses M of its nearest neighbours: first those nearer to it than to any it chose before (the heuristic of
-HNSW, which makes links point in different directions), then the nearest of the rest. Nodes in nested samples also
+Each node chooses M of its nearest neighbours: first those nearer to it than to any neighbour chosen before (the HNSW
+heuristic, which makes links point in different directions), then the nearest of the rest. Nodes in nested samples also
 choose links within their sample, which cross clusters. A node with more than 2 M links drops the excess, beginning with
-links that it did not choose itself. A node with fewer than M is linked to near nodes that have room, or put between two
-linked nodes, which changes no degree but its own. Finally, components are joined.
+links that it did not choose itself. A node with fewer than M is linked to near nodes that have room, or inserted
+between two linked nodes, whose degrees stay the same. Finally, components are joined.
 
 Vectors are on the grid of indexmill.retrieve.grid and ties go to the lower row, so the links depend only on the vectors
 and on the order in which samples are drawn.
@@ -45,7 +45,7 @@ class ChnswLinkSettings:
 
 
 def level_links(lists: Lists, setting: ChnswLinkSettings) -> tuple[Rows, Rows]:
-    """Return links as indptr (n + 1,), indices (ascending per node); all pairs are linked up to 2 M + 1 nodes."""
+    """Return links as indptr (n + 1,) and indices, ascending per node. Up to 2 M + 1 nodes are all linked."""
     vectors = lists.vectors
     n = len(vectors)
     if n <= 2 * setting.least + 1:
@@ -68,7 +68,7 @@ def level_links(lists: Lists, setting: ChnswLinkSettings) -> tuple[Rows, Rows]:
 
 
 def _choices(vectors: Floats, rows: Rows, near: Nearest, count: int) -> tuple[Rows, Rows, Rows]:
-    """Return owners, partners and products of links within `rows`; each chooses at most `count` of `near`."""
+    """Return owners, partners and products of links within `rows`; each row chooses at most `count` of `near`."""
     parts = []
     for first in range(0, len(rows), _TILE):
         candidates, to_owner = near.rows[first : first + _TILE], near.products[first : first + _TILE]
@@ -101,12 +101,12 @@ def _far_choices(lists: Lists, setting: ChnswLinkSettings) -> list[tuple[Rows, R
 
 
 def _trim(owners: Rows, partners: Rows, products: Rows, n: int, most: int) -> tuple[Rows, Rows]:
-    """Return the pairs (low, high) among the first `most` of both ends: own choices first, then by product."""
+    """Return the pairs (low, high) among the first `most` links of both ends: own choices first, then by product."""
     mine = np.sort(owners * n + partners)
     pairs, once = np.unique(np.minimum(owners, partners) * n + np.maximum(owners, partners), return_index=True)
     low, high = np.divmod(pairs, n)
     crowded = np.bincount(low, minlength=n) + np.bincount(high, minlength=n) > most
-    of_low, of_high = np.flatnonzero(crowded[low]), np.flatnonzero(crowded[high])  # others keep all their links
+    of_low, of_high = np.flatnonzero(crowded[low]), np.flatnonzero(crowded[high])  # other nodes keep all their links
     both = np.concatenate([low[of_low], high[of_high]])
     others = np.concatenate([high[of_low], low[of_high]])
     places = np.concatenate([of_low, of_high])
@@ -170,8 +170,8 @@ class _Graph:
     def complete(self, row: int, candidates: NDArray[np.integer[Any]]) -> bool:
         """Give a node M links: to the first candidates with room, otherwise between a candidate and its neighbour.
 
-        Return False if the candidates do not suffice. All nodes as candidates always do: if none has room, a node not
-        linked to `row` has 2 M links, fewer than M of them to nodes that are linked to `row`.
+        Return False if the candidates do not suffice. The set of all nodes always suffices: if none has room, a node
+        not linked to `row` has 2 M links, fewer than M of them to nodes that are linked to `row`.
         """
         while self.degrees[row] < self.least:
             free = candidates[(candidates != row) & ~np.isin(candidates, self.of(row))]
@@ -203,7 +203,7 @@ class _Graph:
             labels = lower
 
     def join(self) -> bool:
-        """Link each component with the one nearest to it; return False if there was only one.
+        """Link each component to its nearest component; return False if there was only one.
 
         A component is represented by the node with room that is nearest to its mean.
         """
@@ -243,8 +243,8 @@ class _Graph:
     def _exchange(self, first: int, second: int) -> None:
         """Replace one link within each of two components by two links across them.
 
-        In one of the components every node has 2 M links. Such a graph stays connected without any one of its links: a
-        part attached by a single link would have an odd sum of degrees. So all nodes are connected afterwards.
+        In one of the components every node has 2 M links. Such a component stays connected if any one link is removed:
+        a part attached by a single link would have an odd sum of degrees. So all nodes are connected afterwards.
         """
         end, far_end = self._farthest(first), self._farthest(second)
         for row, old, new in (

@@ -1,11 +1,11 @@
 """Stage `community_levels`: the members and sources of a level's communities, by group (ArchRAG, section 3.1.2).
 
-A group is a leaf of a trie over community ids, labelled with the level's letter and the leaf's bits; its reports are
-one part. Each group has up to three tables, so that a part's key covers all inputs of its reports:
+A group is a leaf of a trie over community ids, labelled with the level's letter and the leaf's bits. The reports of a
+group are one part. Each group has up to three tables, so that a part's key covers all inputs of its reports:
 
     community_members/<g>     the members of each community and the digests of their texts; published
     community_relations/<g>   on level 1: the relations between members of one community
-    community_sources/<g>     if a language model is asked: the passages, or reports below, that a report is about
+    community_sources/<g>     if a language model is asked: the passages, or lower reports, that a report is based on
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _TABLES = {
     "community_sources": COMMUNITY_SOURCES,
 }
 _TOGETHER = 8
-"""A community of several members is assumed to have, on average, at least 1 / _TOGETHER of the most members.
+"""A community of several members is assumed to have, on average, at least 1 / _TOGETHER of the maximum size.
 
 This is a guess; only the budget is a hard limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LevelSettings(StageSettings):
-    """group: the most communities of a group. largest: the most members of one. asks: a model writes reports."""
+    """group, largest: the maximum sizes of a group and of a community. asks: whether a model writes the reports."""
 
     level: int
     group: int
@@ -58,8 +58,8 @@ def _compute(part: Part[LevelSettings]) -> Outputs:
     nodes = nodes_below(part)
     if nodes["id"].to_pylist() != hex_ids(clusters.nodes):
         raise IndexmillError(
-            f"level {settings.level}: the nodes differ from the clustered ones; run `indexmill build --cold` to make "
-            "both again"
+            f"level {settings.level}: the nodes differ from the clustered nodes; run `indexmill build --cold` to "
+            "rebuild both"
         )
     communities = hex_ids(clusters.communities)
     members = pl.DataFrame(
@@ -110,7 +110,7 @@ def _sources(part: Part[LevelSettings], members: pl.DataFrame) -> pl.DataFrame:
     """Return the sources of each community's text (columns of COMMUNITY_SOURCES).
 
     The sources of an entity are its passages and one passage with its displayed name, even if that passage says nothing
-    about it. A report written by a model is listed itself, in place of its own sources; a community of one member has
+    about it. A report written by a model is itself a source, in place of its own sources; a community of one member has
     its member's text and sources.
     """
     level = part.settings.level
@@ -137,14 +137,14 @@ def _sources(part: Part[LevelSettings], members: pl.DataFrame) -> pl.DataFrame:
 
 
 def _showing(part: Part[Any]) -> Iterator[pl.DataFrame]:
-    """Yield, shard by shard, one passage with the displayed name of each entity (columns entity_id, passage_id)."""
+    """Yield, per shard, one passage for each entity with its displayed name (columns entity_id, passage_id)."""
     for path in part.paths("pieces"):
         rows = pl.scan_parquet(path).filter(pl.col("part") == "surface")
         yield rows.select("entity_id", "passage_id").collect()
 
 
 def estimate(part: Part[LevelSettings], expected: Expected) -> Estimate:
-    """Estimate the bounds of communities and of needed reports; which nodes they hold depends on vectors.
+    """Estimate bounds of the numbers of communities and needed reports; their members depend on vectors.
 
     Only communities of several members count as fresh: a community of one needs no report.
     """

@@ -35,7 +35,7 @@ _VERSION = 1
 """The version of `chosen` and `fallback`: raise it whenever they change reports."""
 
 _MOST_FINDINGS = 5
-_NAMED = 3  # members in the title of a report without a model
+_NAMED = 3  # members named in the title of a report that no model writes
 _TITLE_TOKENS = 24
 _FINDING_TOKENS = 60
 
@@ -69,18 +69,18 @@ class CommunityReport:
 
 
 def community_text(title: str, text: str) -> str:
-    """Return the text of a community that is embedded, and given to the summariser of the level above."""
+    """Return the text that represents a community to the encoder and to the summariser of the level above."""
     return f"{title}\n{text}"
 
 
 def most_output(tokens: int) -> int:
-    """Return the most tokens of an answer: summary, requested findings, and the JSON around them."""
+    """Return the maximum number of tokens in an answer: summary, requested findings, and the JSON around them."""
     return summarise.most_output(tokens) + 4 * _MOST_FINDINGS * _FINDING_TOKENS + 200
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportSettings(SourcedSettings):
-    """texts: the tables that hold the members' texts, by shard or group."""
+    """texts: the digests of the tables with the members' texts, by shard or group."""
 
     level: int
     summariser: Mapping[str, Any]
@@ -151,7 +151,7 @@ class _Reports(SourcedRows[ReportSettings, _Community, CommunityReport]):
         return {"findings": _MOST_FINDINGS}
 
     def content(self, item: _Community) -> list[str]:
-        """Return one text for each member or, on the first level, one of entities and one of relations."""
+        """Return one text per member or, on the first level, one text of the entities and one of their relations."""
         report_input, most = item.input, 4 * self.writer["input_tokens"]
         texts = [member.text for member in report_input.members]
         if len(texts) == 1 and len(texts[0].encode()) > most:
@@ -183,8 +183,8 @@ class _Reports(SourcedRows[ReportSettings, _Community, CommunityReport]):
         """Write an extractive report.
 
         The title names the first members; the summary takes sentences from the members' texts and, on the first level,
-        the descriptions of their relations; a finding is a relation or, above the first level, a member. With n
-        relations (above: members of members) and c members the rating is 10 n / (n + c).
+        the descriptions of their relations; a finding is a relation or, above the first level, a member. With c
+        members and n relations (above the first level: n members of members) the rating is 10 n / (n + c).
         """
         members, relations = item.input.members, item.input.relations
         if item.input.above:

@@ -1,7 +1,7 @@
-"""The driver of community_tree: level by level, find the communities and report on them (ArchRAG, Algorithm 1).
+"""The driver of community_tree: it finds communities and reports on them, level by level (ArchRAG, Algorithm 1).
 
-A level is four stages: the graph, its clusters, the members of each community, and the reports. Only the second depends
-on the previous version: Leiden starts from that version's communities, by their ids there (tasks.core.warm_start).
+A level has four stages: the graph, its clusters, the members of each community, and the reports. Only the second
+depends on the previous version: Leiden starts from that version's communities (tasks.core.warm_start).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Digests = Mapping[str, str]
 
 
 class _Before:
-    """The previous version's communities, level by level, and its ids of the nodes of each level."""
+    """The previous version's communities and node ids, level by level."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -125,7 +125,7 @@ def make_tree(run: Run) -> None:
 
 
 def _same_as(run: Run) -> dict[str, str]:
-    """Return the digest of the table `same_as`, by name; empty if no stage made one."""
+    """Return the input `same_as` with its digest; empty if no stage made that table."""
     part = run.parts.get("same_as", {}).get(WHOLE)
     return {} if part is None else {"same_as": part.outputs["same_as"]}
 

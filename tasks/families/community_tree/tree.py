@@ -1,7 +1,7 @@
 """Stage `community_tree`: entities and communities as the rows of one tree, and C-HNSW over them (ArchRAG, 3.1).
 
 Rows are numbered level by level: entities in the order of the tables `described/<e>`, then communities in the order of
-their tables `communities/<g>`, level 1 first. The packs `tree` and `index`: indexmill.families.community_tree.schema.
+their tables `communities/<g>`, level 1 first. Packs: `tree` and `index` (indexmill.families.community_tree.schema).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def counts(pack: Mapping[str, Array]) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class CommunityTreeStageSettings(StageSettings):
-    """levels: the most levels. fewest: nodes below a level. m: the fewest links of a node of the index."""
+    """levels: the maximum levels. fewest: the minimum nodes below a level. m: the minimum links per indexed node."""
 
     levels: int
     fewest: int
@@ -95,7 +95,7 @@ def _vectors(part: Part[CommunityTreeStageSettings], name: str, letter: str = ""
 
 
 def _quality(vectors: Floats, labels: Labels) -> tuple[float, float]:
-    """Return CHI and Sim, rounded to six digits: further digits depend on the processor's order of summation."""
+    """Return CHI and Sim, rounded to six digits because further digits depend on the order of summation."""
     both = calinski_harabasz(vectors, labels), cosine_to_centre(vectors, labels)
     chi, sim = (float("nan") if one is None else float(f"{one:.6g}") for one in both)
     return chi, sim
@@ -119,7 +119,7 @@ def _passages(part: Part[CommunityTreeStageSettings], entities: pa.Array) -> dic
 
 
 def _subjects(part: Part[CommunityTreeStageSettings], entities: pa.Array, passages: pa.Array) -> tuple[Array, Array]:
-    """Return pairs of an entity and a passage about it, as rows.
+    """Return pairs of an entity and a passage about it, as row numbers.
 
     A passage is about the entities mentioned as one of SUBJECT_KINDS and about the first name in its first sentence:
     even without an informative title, texts begin with their subject.

@@ -5,7 +5,7 @@ entities:
 
     attribute_read/<e>      HETERO_READ: the units and relations that are read
     attribute_made/<e>      HETERO_MADE, with the entity's displayed name
-    attribute_sources/<e>   HETERO_SOURCES, if a model is asked: the passages that a prompt comes from
+    attribute_sources/<e>   HETERO_SOURCES, if a model is asked: the source passages of each prompt
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read_about(
 ) -> tuple[TypedGraph, pa.Table, pa.Table]:
     """Return the graph of the extracted pieces [G1], and the inputs of the attributes of the important entities.
 
-    The inputs are HETERO_READ with `tokens`, and HETERO_MADE. unit_entities, same_as: UNIT_ENTITIES and SAME_AS.
+    The inputs are HETERO_READ with `tokens`, and HETERO_MADE. unit_entities, same_as: tables of these schemas.
     """
     graph = graph_of(decomposed(corpus.units, unit_entities, corpus.relations, same_as))
     pairs = about_entities(graph, important(graph, seed=settings.seed).chosen)
@@ -76,8 +76,8 @@ def _compute(part: Part[ReadingSettings]) -> Outputs:
 def estimate(part: Part[ReadingSettings], expected: Expected) -> Estimate:
     """Estimate the rows of the part, so that the plan knows the missing attributes.
 
-    This takes a plan as long as a build: 20 s of CPU for a graph of a million nodes. If the pairs of `same_as` are only
-    planned, the estimate ignores them: a guess.
+    This takes as long in a plan as in a build: 20 s of CPU for a graph of a million nodes. If `same_as` itself is only
+    planned, the estimate ignores its pairs and is marked as a guess.
     """
     guessed = "same_as" in expected
     tables, _ = _tables(part, without_same_as=guessed)

@@ -4,7 +4,7 @@ An attribute is a portrait of an important entity, made from the units and relat
 (appendix E, the prompt for attributes); `tasks.families.heterograph.reading` selects them.
 
 attributes          HETERO_ATTRIBUTES; published
-attribute_vectors   text_keys (n, 16) uint8 and vectors (n, d) float32, row by row with the table; published
+attribute_vectors   text_keys (n, 16) uint8 and vectors (n, d) float32, in the order of the table's rows; published
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class _Attributes(ReadTexts[str]):
         return [{"text": text}]
 
     def placed(self, item: Read, row: Row) -> Row:
-        """Add the ids of the row's entity; a reused row may come from another."""
+        """Add the ids of the row's entity; a reused row may come from another entity."""
         return {**row, "attribute_id": node_id("attribute", item.owner), "entity_id": item.owner}
 
 
 def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
-    """Estimate the attributes, and the model use for those that no earlier part holds."""
+    """Estimate the attributes, and the model use for those that no earlier part contains."""
     attributes = _Attributes(part)
     count, missing = len(attributes.items), attributes.missing
     rows = RowRange(count, count, Range.exactly(len(missing)))

@@ -51,7 +51,7 @@ def check_attributes(part: Part[Any], _: Counts) -> dict[str, int]:
     refuse_if(ids != [node_id("attribute", one) for one in of], f"{where}: an attribute's id does not match its entity")
     entity_ids = part.table("entities", "entity_id")["entity_id"].combine_chunks()
     strange = pc.sum(pc.invert(pc.is_in(rows["entity_id"], entity_ids))).as_py() or 0
-    refuse_if(strange > 0, f"{where}: {strange} attributes of unknown entities")
+    refuse_if(strange > 0, f"{where}: {strange} attributes belong to unknown entities")
     _check_texts(part, rows, ids, where, "attribute_vectors")
     return {"attributes": len(ids)}
 
@@ -75,7 +75,7 @@ def check_elements(part: Part[Any], _: Counts) -> dict[str, int]:
 
 def _check_texts(part: Part[Any], rows: pa.Table, ids: Sequence[str], where: str, vectors: str) -> None:
     """Check the order, the text digests and the vectors of attributes or elements."""
-    refuse_if(any(one >= other for one, other in pairwise(ids)), f"{where}: not in the order of their ids")
+    refuse_if(any(one >= other for one, other in pairwise(ids)), f"{where}: the rows are not in the order of their ids")
     check_text_vectors(part, vectors, rows["text"].to_pylist(), where.partition("/")[0], rows["digest"].to_pylist())
 
 
@@ -112,7 +112,7 @@ def check_whole(part: Part[Any], _: Counts) -> None:
 
 
 def check_graph(artifacts: GraphTables, ids: Mapping[str, pa.Array]) -> None:
-    """Raise CheckError unless the artifacts are one graph over the rows of its tables. ids: see `rows_of_kinds`."""
+    """Raise CheckError unless the artifacts form one graph over the tables' rows. ids: see `rows_of_kinds`."""
     graph, pack = _graph(artifacts), artifacts.graph
     wrong = faults(graph)
     refuse_if(bool(wrong), f"heterograph: {'; '.join(wrong)}")
@@ -121,7 +121,7 @@ def check_graph(artifacts: GraphTables, ids: Mapping[str, pa.Array]) -> None:
     same = np.array_equal(pack["offsets"], graph.offsets)
     refuse_if(not same, "heterograph/graph: the offsets of kinds differ from those of nodes")
     same = all(np.array_equal(pack[f"links.{side}"], getattr(graph.links, side)) for side in ("indptr", "indices"))
-    refuse_if(not same, "heterograph/graph: the links differ from the edges, each in the rows of both ends")
+    refuse_if(not same, "heterograph/graph: the links differ from the edges in both directions")
     refuse_if(not np.array_equal(pack["links.kinds"], graph.link_kinds), "heterograph/graph: wrong kinds of links")
     counted = np.bincount(graph.kinds, minlength=len(ENDS))
     refuse_if(not np.array_equal(pack["edges"], counted), "heterograph/graph: wrong numbers of edges by kind")
@@ -141,28 +141,28 @@ def _graph(artifacts: GraphTables) -> TypedGraph:
         refuse_if(True, f"heterograph: {error}")
         raise
     for name, table, now in zip(("nodes", "edges"), (artifacts.nodes, artifacts.edges), graph.tables(), strict=True):
-        refuse_if(not table.equals(now), f"heterograph/{name}: rows repeat, or are not in the order of kinds and ids")
+        refuse_if(not table.equals(now), f"heterograph/{name}: rows repeat or are not in the order of kinds and ids")
     return graph
 
 
 def _check_rows(pack: Pack, graph: TypedGraph, ids: Mapping[str, pa.Array]) -> None:
-    """Raise CheckError if a node's row has another id, or if a row other than an entity's has no node."""
+    """Raise CheckError if a node's row has another id, or if a row has no node and is not an entity's."""
     for kind in KINDS:
         node_rows, row_ids = pack["rows"][graph.rows(kind)], ids[kind]
         where = f"heterograph/graph: rows of kind {kind}"
         fits = len(node_rows) <= len(row_ids) and (kind == "N" or len(node_rows) == len(row_ids))
         refuse_if(not fits, f"{where}: {len(node_rows)} nodes for {len(row_ids)} rows")
-        refuse_if(bool((node_rows >= len(row_ids)).any()), f"{where}: there is no such row")
+        refuse_if(bool((node_rows >= len(row_ids)).any()), f"{where}: a node's row does not exist")
         refuse_if(not row_ids.take(pa.array(node_rows)).equals(graph.ids_of(kind)), f"{where}: a row of another node")
 
 
 def _check_passages(support: Sparse, graph: TypedGraph, rows: NDArray[np.int32]) -> None:
-    """Raise CheckError if a retrievable node comes from no passage, or a text not from itself."""
+    """Raise CheckError if a retrievable node comes from no passage, or a text does not come from itself."""
     where = "heterograph/graph: passages"
     degrees = np.diff(support.indptr)
-    refuse_if(bool((degrees < 1).any()), f"{where}: a node comes from none")
+    refuse_if(bool((degrees < 1).any()), f"{where}: a node comes from no passage")
     rising = np.diff(support.indices.astype(np.int64)) > 0
-    rising[support.indptr[1:-1] - 1] = True  # from one node to the next
+    rising[support.indptr[1:-1] - 1] = True  # the last row of one node and the first of the next
     refuse_if(not bool(rising.all()), f"{where}: the rows of passages are not ascending")
     texts = graph.rows("T")
     texts_match = bool((degrees[texts] == 1).all()) and np.array_equal(
@@ -183,13 +183,13 @@ def _check_relations(table: pa.Table, graph: TypedGraph, tokens: NDArray[np.int3
     refuse_if(
         ids != [node_id("relation", *one) for one in contents], f"{where}: a relation's id does not match its content"
     )
-    refuse_if(any(one >= other for one, other in pairwise(ids)), f"{where}: not in the order of their ids")
-    refuse_if(bool((tokens < 1).any()), f"{where}: a relation without tokens")
+    refuse_if(any(one >= other for one, other in pairwise(ids)), f"{where}: the rows are not in the order of their ids")
+    refuse_if(bool((tokens < 1).any()), f"{where}: a relation has no tokens")
     for edge, name, side in (("source", "source", 1), ("target", "target", 0)):
         ends = graph.of(edge)
         order = np.argsort(ends[:, side])
         led = graph.ids.take(pa.array(ends[order, 1 - side]))
-        refuse_if(not led.equals(table[name].combine_chunks()), f"{where}: the edges {edge} lead elsewhere")
+        refuse_if(not led.equals(table[name].combine_chunks()), f"{where}: the edges '{edge}' differ from the table")
 
 
 def _check_names(pack: Pack, names: int) -> None:
@@ -198,11 +198,11 @@ def _check_names(pack: Pack, names: int) -> None:
     check_pack(NAMES, pack, where, {})
     starts, words, keys = name_words.starts, name_words.words, name_words.keys
     refuse_if(len(starts) != names + 1, f"{where}: {len(starts) - 1} names for {names} entities and overviews")
-    refuse_if(bool((keys[1:] == keys[:-1]).any()), f"{where}: a word is there twice")
+    refuse_if(bool((keys[1:] == keys[:-1]).any()), f"{where}: a word is repeated")
     pairs = np.unique(np.stack([words.astype(np.int64), np.arange(names).repeat(np.diff(starts))], axis=1), axis=0)
     same = np.array_equal(np.bincount(pairs[:, 0], minlength=len(keys)), np.diff(name_words.holders.indptr))
     same = same and np.array_equal(pairs[:, 1], name_words.holders.indices)
-    refuse_if(not same, f"{where}: words and the names that hold them do not agree")
+    refuse_if(not same, f"{where}: the index of words contradicts the names")
 
 
 CHECKS = (

@@ -5,7 +5,7 @@ A community's id is derived from its members. The clustering starts from the com
 `start` holds each node's previous community: see `community_clusters`. For n nodes:
 
     hetero_communities  private table HETERO_COMMUNITIES, n rows
-    start               private pack: labels (n,) int32 in the order of the graph's nodes, -1 for a node without one
+    start               private pack: labels (n,) int32 in the order of the graph's nodes, -1 for a new node
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tasks.families.heterograph.community_graph import GRAPH, graph_of_pack
 from tasks.families.heterograph.graph import TypedGraph
 from tasks.families.heterograph.tables import HETERO_COMMUNITIES
 
-_LEVEL = 0  # of the ids: those of tasks.core.communities.community_levels begin at 1
+_LEVEL = 0  # the level in the ids; tasks.core.communities.community_levels begins at 1
 
 
 def grouped(
@@ -73,7 +73,7 @@ def _unweighted(graph: TypedGraph) -> Weighted:
 
 
 def communities_of(table: pa.Table) -> pa.Array:
-    """Return the ids of all communities of a table HETERO_COMMUNITIES, ascending."""
+    """Return the ids of all communities in a table HETERO_COMMUNITIES, ascending."""
     return table["community_id"].unique().sort()
 
 
@@ -93,7 +93,7 @@ class CommunitySettings(StageSettings):
 
 
 def inputs_of(run: Run, label: str, graph: str, settings: CommunitySettings) -> dict[str, str]:
-    """Return the clustering's inputs: `graph` and any `start`. graph: a digest. label, settings: the part's."""
+    """Return the clustering's inputs: `graph` (a digest) and any `start`. label, settings: the part's."""
 
     def start(earlier: LineageEntry) -> Labels | None:
         nodes = run.pack(graph)
@@ -108,7 +108,7 @@ def inputs_of(run: Run, label: str, graph: str, settings: CommunitySettings) -> 
 
 
 def clusters_before(table: pa.Table) -> Clusters:
-    """Return the communities of a table HETERO_COMMUNITIES, with ids as bytes."""
+    """Return the communities in a table HETERO_COMMUNITIES, with ids as bytes."""
     communities = communities_of(table)
     labels = community_rows(table, table["node_id"].combine_chunks(), communities)
     return Clusters(id_bytes(table["node_id"]), labels, id_bytes(communities))

@@ -1,8 +1,8 @@
 """Stage `hetero_graph`: the graph of units, relations, entities and attributes [G2], in which communities are found.
 
-(NodeRAG, section 2.3.) Entities with nearly equal names are also linked (`same_as`, ours). The graph is a pure function
-of the extracted pieces and of the entities that have attributes; the start of the clustering is an input of
-`hetero_groups` alone.
+(NodeRAG, section 2.3.) Entities with nearly equal names are also linked (`same_as`, not in the paper). The graph is a
+pure function of the extracted pieces and of the entities that have attributes; the start of the clustering is an input
+of `hetero_groups` alone.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tasks.families.heterograph.tables import HETERO_ATTRIBUTES
 Pack = Mapping[str, NDArray[Any]]
 
 GRAPH = PackSchema(
-    "the graph that communities are found in: see TypedGraph",
+    "the graph in which communities are found; see TypedGraph",
     {
         "ids": Array("uint8", ("nodes", 16), "kind by kind in the order of KINDS, then by id"),
-        "offsets": Array("int64", (len(KINDS) + 1,), "where each kind begins, and the end", into="nodes"),
+        "offsets": Array("int64", (len(KINDS) + 1,), "the first row of each kind, and the end", into="nodes"),
         "edges": Array("int32", ("links", 2), "rows of source and target", below="nodes", least=0),
-        "kinds": Array("uint8", ("links",), "places in tasks.families.heterograph.graph.ENDS", below=len(ENDS)),
+        "kinds": Array("uint8", ("links",), "indices into tasks.families.heterograph.graph.ENDS", below=len(ENDS)),
     },
 )
 

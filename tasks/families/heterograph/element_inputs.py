@@ -4,8 +4,8 @@ The graph comes from `hetero_graph`, the communities from `hetero_groups`. Rows 
 estimates the groups from earlier parts. For each group `<h>` of communities, a leaf of a trie over `made_of`:
 
     element_read/<h>      HETERO_READ: the units, attributes and relations that are read
-    element_made/<h>      HETERO_MADE; a community is titled by the entities that these name most often
-    element_sources/<h>   HETERO_SOURCES, if a model is asked: the sources of a prompt
+    element_made/<h>      HETERO_MADE; a community's title is the entities that these nodes name most often
+    element_sources/<h>   HETERO_SOURCES, if a model is asked: the sources of each prompt
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ GROUPS = "H"
 
 @dataclass(frozen=True, kw_only=True)
 class ElementReadingSettings(ReadingSettings):
-    """attributes: the most attributes read for one community. fewest: communities with fewer nodes are not read.
+    """attributes: the maximum attributes read per community. fewest: communities with fewer nodes are not read.
 
-    group: the most communities in a group.
+    group: the maximum number of communities in a group.
     """
 
     attributes: int
@@ -53,7 +53,7 @@ class ElementReadingSettings(ReadingSettings):
 
     @property
     def caps(self) -> dict[str, int]:
-        """The most nodes of each kind that are read for one community."""
+        """The maximum number of nodes of each kind that are read for one community."""
         return {**super().caps, "A": self.attributes}
 
     def row_space(self) -> Mapping[str, Any]:
@@ -67,9 +67,9 @@ def read_about(
     attributes: pa.Table,
     settings: ElementReadingSettings,
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Return the inputs of communities' elements: HETERO_READ with `tokens`, HETERO_MADE, and `text_sources.named`.
+    """Return the inputs of elements: HETERO_READ with `tokens`, HETERO_MADE, and the output of `text_sources.named`.
 
-    communities: HETERO_COMMUNITIES, the communities of `graph`. attributes: HETERO_ATTRIBUTES, all rows.
+    communities: the table HETERO_COMMUNITIES of `graph`. attributes: all rows of HETERO_ATTRIBUTES.
     """
     read = read_nodes(about_communities(graph, communities, settings.fewest), corpus, settings, attributes)
     names = named(graph, read)

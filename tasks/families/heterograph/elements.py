@@ -6,7 +6,7 @@ find it. Elements are made from the community's units, attributes and relations,
 together, even if the community lost or gained a member that is not read.
 
     elements          HETERO_ELEMENTS; published
-    element_vectors   text_keys (n, 16) uint8 and vectors (n, d) float32, row by row with the table; published
+    element_vectors   text_keys (n, 16) uint8 and vectors (n, d) float32, in the order of the table's rows; published
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class HighLevelElement:
 
 
 def most_output(writer: Mapping[str, Any]) -> int:
-    """Return the most tokens of an answer: elements, titles, and the JSON. writer: the writer's fingerprint."""
+    """Return the maximum number of tokens in an answer, JSON included. writer: the writer's fingerprint."""
     return 64 + int(writer["elements"]) * (summarise.most_output(writer["tokens"]) + 2 * _TITLE_TOKENS)
 
 
@@ -82,7 +82,7 @@ class _Elements(ReadTexts[list[HighLevelElement]]):
         return [lines(item.of(kind), self.writer["input_tokens"]) for kind in "SAR"]
 
     def parse(self, answer: Mapping[str, Any]) -> list[HighLevelElement] | None:
-        """Return at most the requested elements as plain lines, distinct in text; None if there are none."""
+        """Return at most the requested number of elements, as single lines with distinct texts; None if none."""
         elements: dict[str, HighLevelElement] = {}
         for element in answer["elements"]:
             title, text = plain(str(element["title"]), _TITLE_TOKENS), plain(str(element["text"]), 2 * self.tokens)
@@ -91,7 +91,7 @@ class _Elements(ReadTexts[list[HighLevelElement]]):
         return list(elements.values())[: self.writer["elements"]] or None
 
     def fallback(self, item: Read) -> list[HighLevelElement]:
-        """Return one element of central sentences of the texts that are read, titled by the names in most of them."""
+        """Return one element with central sentences of the texts, titled with the names that they mention most."""
         text = self.extractive.summary([*item.of("A", "S"), *map(sentence, item.of("R"))])
         return [HighLevelElement(plain(item.shown, _TITLE_TOKENS) or plain(text, _TITLE_TOKENS // 2), text)]
 
@@ -103,7 +103,7 @@ class _Elements(ReadTexts[list[HighLevelElement]]):
         ]
 
     def placed(self, item: Read, row: Row) -> Row:
-        """Add the id of the row's community; a reused row may come from another."""
+        """Add the id of the row's community; a reused row may come from another community."""
         return {**row, "community_id": item.owner}
 
     def counts(self, rows: Sequence[Row]) -> dict[str, int]:
@@ -119,7 +119,7 @@ def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
     if elements.prompt is None:
         return Estimate()
     fresh = new_rows(planned)
-    read = 3 * 4 * elements.writer["input_tokens"]  # bytes of three texts, each of which is cut
+    read = 3 * 4 * elements.writer["input_tokens"]  # bytes of three texts, each truncated
     use = elements.planned_use(
         part.store,
         fresh,
@@ -133,7 +133,7 @@ def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
 
 
 def _encodes(part: Part[TextSettings], expected: Expected) -> EncoderTexts:
-    """Return bounds of the new elements: one for each community without a model, several with one."""
+    """Return bounds of the number of new elements: a model may write several for a community."""
     elements, planned = _Elements(part), expected.get("made")
     fresh = new_rows(planned) if planned else Range.exactly(len(elements.missing))
     return texts_to_come(

@@ -12,10 +12,10 @@
     near         text, unit, attribute, high-level, both ends
     subject      unit             entity           the unit's passage is about the entity
 
-Every graph made here respects these kinds of ends: `graph_of` looks up an edge's ends only among nodes of the allowed
-kinds. Two nodes are linked at most once, with weight 1, by the first kind in this list that links them. Every entity is
-named by a unit or is its subject. Relations with the same wording between the same entities are one node (section 2.2:
-nodes independent of the event that they were found in).
+Every graph built here respects this table: `graph_of` looks up an edge's ends only among nodes of the allowed kinds.
+Two nodes are linked at most once, with weight 1, by the first kind in this list that links them. Every entity is named
+by a unit or is the subject of one. Relations with the same wording between the same entities are one node (section 2.2:
+nodes do not depend on the event in which they were found).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class TypedGraph:
 
     offsets: (8,) int64, the first row of each kind, and the end. edges: (m, 2) int32, the rows of source and target.
     kinds: (m,) uint8, indexes into ENDS. Edges are ordered by kind, source and target; no two nodes are linked twice,
-    none to itself.
+    and no node is linked to itself.
     """
 
     ids: pa.Array
@@ -97,7 +97,7 @@ class TypedGraph:
 
     @cached_property
     def links(self) -> Sparse:
-        """Every edge in the rows of both its ends, without direction."""
+        """The undirected links: every edge is in the rows of both ends."""
         return linked(len(self), self.edges)
 
     @cached_property
@@ -211,7 +211,7 @@ def decomposed(
 
 
 def relation_ids(relations: pa.Table) -> pa.Array:
-    """Return the relation node of each relation (schema RELATIONS)."""
+    """Return the id of each relation's node. relations: schema RELATIONS."""
     rows = zip(*(relations[name].to_pylist() for name in ("source", "target", "text")), strict=True)
     return pa.array([node_id("relation", *row) for row in rows], pa.string())
 
@@ -246,9 +246,9 @@ def texts(passages: pa.Table, units: pa.Table) -> Pieces:
 
 
 def subjects(units: pa.Table, mentions: pa.Table) -> Pieces:
-    """Return units with the subjects of their passages (*ours*). Schemas UNITS, MENTIONS; only SUBJECT_KINDS count.
+    """Return units with the subjects of their passages, which is not in the paper. Schemas: UNITS, MENTIONS.
 
-    A sentence seldom repeats the subject of its document ("He was born in ..."), so it would not find its unit.
+    A sentence seldom repeats the subject of its document ("He was born in ..."), so the subject would not find it.
     """
     about = mentions.filter(pc.is_in(mentions["kind"], pa.array(SUBJECT_KINDS)))
     unit_passages = pl.DataFrame({name: _series(units[name]) for name in ("unit_id", "passage_id")})
@@ -259,7 +259,7 @@ def subjects(units: pa.Table, mentions: pa.Table) -> Pieces:
 
 
 def linked(size: int, edges: NDArray[np.integer]) -> Sparse:
-    """Return the symmetric matrix of `size` rows with the edges (m, 2), no pair twice, in the rows of both ends."""
+    """Return the symmetric matrix, with `size` rows, of edges (m, 2) without repeated pairs."""
     keys = np.empty(2 * len(edges), dtype=np.int64)
     for place, side in enumerate((0, 1)):
         half = keys[place * len(edges) : (place + 1) * len(edges)]
@@ -299,7 +299,7 @@ def _rows(ends: pl.Series, ids: Sequence[pl.Series], offsets: NDArray[np.int64],
 
 
 def _once(size: int, edges: Ends, kinds: NDArray[np.uint8]) -> tuple[Ends, NDArray[np.uint8]]:
-    """Return the sorted edges and their kinds, with each pair of nodes once, by its first kind."""
+    """Return the sorted edges and their kinds; a pair of nodes appears once, with its first kind."""
     pairs = np.minimum(edges[:, 0], edges[:, 1]).astype(np.int64)
     pairs *= max(size, 1)
     pairs += np.maximum(edges[:, 0], edges[:, 1])

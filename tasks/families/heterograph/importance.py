@@ -3,8 +3,8 @@
     core       degree >= floor(ln |V| sqrt(mean degree))
     between    betweenness > mean betweenness max(1, floor(log10 |V|))
 
-The important entities are the union of both sets. Our reading: the paper calls the first a k-core and defines it by
-degree; a k-core proper at that bound is almost always empty. The bound is at least 1. Betweenness (Brandes 2001) is
+The important entities are the union of both sets. The paper calls the first set a k-core but defines it by degree; a
+true k-core at that bound is almost always empty. The bound is at least 1. Betweenness (Brandes 2001) is
 summed over paths from 10 pivots, the nodes with the smallest seeded hashes of their ids, so that a refresh hardly
 changes them; means and |V| count all nodes.
 """

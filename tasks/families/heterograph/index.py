@@ -1,9 +1,9 @@
 """Stage `heterograph`: texts, units, relations, entities, attributes, high-level elements and overviews as one graph.
 
-NodeRAG, sections 2.2 to 2.4. The graph holds the extracted pieces, the texts about important entities and communities,
+NodeRAG, sections 2.2 to 2.4. The graph has the extracted pieces, the texts about important entities and communities,
 and two kinds of edges made from vectors: between a high-level element and a near unit or attribute of its community
 (Algorithm 2), and between neighbours of any kind that has vectors. The tables are `nodes`, `edges` (HETERO_NODES,
-HETERO_EDGES) and `relations` (HETERO_RELATIONS). The packs `graph` and `names`: indexmill.families.heterograph.schema.
+HETERO_EDGES) and `relations` (HETERO_RELATIONS). Packs: `graph` and `names` (indexmill.families.heterograph.schema).
 Row i of `names` is node offsets[5] + i, an entity's canonical name or an overview in the form of such a name.
 """
 
@@ -73,7 +73,7 @@ TABLES = {
     "N": ("entities", "entity_id"),
     "O": ("elements", "overview_id"),
 }
-"""The tables that hold the nodes of each kind, and their id column."""
+"""The table with the nodes of each kind, and its id column."""
 
 _VECTORS = {
     "T": ("vectors", "passages"),
@@ -81,7 +81,7 @@ _VECTORS = {
     "A": ("attribute_vectors", "vectors"),
     "H": ("element_vectors", "vectors"),
 }
-"""The packs that hold the vectors of each kind, parallel to those tables, and the array in each pack."""
+"""The packs with the vectors of each kind, parallel to those tables, and the array in each pack."""
 
 
 def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
@@ -94,7 +94,7 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class HeterographStageSettings(StageSettings):
-    """neighbours: nearest nodes to which each is linked. asks: a model was asked. dimension: of vectors."""
+    """neighbours: the number of nearest nodes linked to each node. asks: whether a model was asked."""
 
     neighbours: int
     seed: int
@@ -141,7 +141,7 @@ class _Tables:
         )
 
     def read(self, part: Part[HeterographStageSettings]) -> pa.Table:
-        """Return the nodes read for each attribute and element: columns owner (its own id) and node_id."""
+        """Return the nodes read for each attribute and element: columns owner (its id) and node_id."""
         tables = []
         for prefix, table, owner_column, id_column in (
             ("attribute_read", self.attributes, "entity_id", "attribute_id"),
@@ -213,7 +213,7 @@ def _vectors(part: Part[HeterographStageSettings], graph: TypedGraph) -> Floats:
     for kind, (name, array) in _VECTORS.items():
         nodes, ids, key = graph.rows(kind), graph.ids_of(kind), TABLES[kind][1]
         for label, table in _shards(part, kind, key):
-            packs = part.packs(name, within=label)  # several where the stage publishes a shard in pieces
+            packs = part.packs(name, within=label)  # several if the stage publishes a shard in pieces
             if len(table):
                 vectors[nodes][places(table[key], ids)] = np.concatenate([pack[array] for pack in packs])
     return vectors

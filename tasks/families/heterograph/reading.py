@@ -32,7 +32,7 @@ _PAIR = ("owner", "node_id", "kind")
 
 @dataclass(frozen=True)
 class Read:
-    """The inputs of one text. shown: the owner's displayed name, may be empty. texts: the nodes' texts, by kind."""
+    """The inputs of one text. shown: the owner's displayed name, or empty. texts: the nodes' texts, by kind."""
 
     owner: str
     shown: str
@@ -75,7 +75,7 @@ def capped(pairs: pa.Table, texts: pa.Table, caps: Mapping[str, int], tokens: in
     """Return the pairs that are read: HETERO_READ with one more column, `tokens`; ordered like HETERO_READ.
 
     pairs: columns owner, node_id, kind. texts: columns node_id, text, digest and tokens, for the nodes from `first_of`.
-    caps: the most nodes of each kind for one owner; a kind without a cap is not read. tokens: the most tokens for one
+    caps: the maximum nodes of each kind per owner; a kind without a cap is not read. tokens: the maximum tokens per
     owner; the first node is read even if it has more. Raises ValueError for a node without a text.
     """
     node_texts = pl.DataFrame(
@@ -127,7 +127,7 @@ def made_of(read: pa.Table, settings: Mapping[str, Any], owners: pa.Table | None
 
     settings: the settings of the writer, JSON values. owners: columns owner and shown, an owner's displayed name, such
     as an entity's; None if no name is shown, so that a community keeps its elements unless the nodes read for it
-    change. Raises ValueError for an owner that is missing there.
+    change. Raises ValueError for an owner that `owners` lacks.
     """
     shown_names: dict[str, str] = {}
     if owners is not None:

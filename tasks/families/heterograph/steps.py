@@ -1,7 +1,7 @@
 """The drivers of heterograph: vectors of units, then attributes, communities, high-level elements, and the whole graph.
 
 After the vectors, two kinds of stages alternate: a stage of the whole corpus selects the inputs of the texts about
-entities or communities, then a stage of groups writes the texts that no earlier part holds. Only the communities depend
+entities or communities, then a stage of groups writes the texts that no earlier part has. Only the communities depend
 on the previous version (tasks.core.warm_start).
 """
 
@@ -68,7 +68,7 @@ def make_graph(run: Run) -> None:
 
 
 def _make(run: Run, stage: Stage[Any], digests: Digests, settings: StageSettings) -> Digests:
-    """Make the part of the whole corpus from the digests, by input name, that the stage declares as inputs."""
+    """Make a stage's part of the whole corpus from those digests (by input name) that the stage declares as inputs."""
     names = {one.name for one in stage.inputs}
     inputs = {name: digest for name, digest in digests.items() if name.partition("/")[0] in names}
     return run.make(stage, [PartSpec(WHOLE, inputs, settings)])[WHOLE].outputs
@@ -77,7 +77,7 @@ def _make(run: Run, stage: Stage[Any], digests: Digests, settings: StageSettings
 def _write(run: Run, stage: Stage[Any], kind: str, writer: BoundWriter, read: Digests) -> dict[str, str]:
     """Write the texts about entities or communities, with their vectors; return the digests by name and label.
 
-    read: the outputs `<kind>_read/<label>`, `<kind>_made/<label>` and `<kind>_sources/<label>` of the stage before.
+    read: the outputs `<kind>_read/<label>`, `<kind>_made/<label>` and `<kind>_sources/<label>` of the previous stage.
     """
     labels = [name.partition("/")[2] for name in read if name.startswith(f"{kind}_read/")]
 

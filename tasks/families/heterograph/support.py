@@ -2,7 +2,7 @@
 
 A text comes from itself, a unit or a relation from the passages that state it, an attribute or a high-level element
 from the passages of all nodes that were read for it. A hit shows these passages, and a filter drops nodes that come
-from others only; a node without any passage is an error.
+only from excluded passages; a node without any passage is an error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EXACTLY_ONCE = {
     "attribute": ((1, "A"),),
     "overview": ((0, "H"), (1, "O")),
 }
-"""The edges of which every node of a kind, at the given side, has exactly one."""
+"""The edges that every node of a kind has exactly once, on the given side."""
 
 
 def support(
@@ -76,13 +76,13 @@ def faults(graph: TypedGraph) -> list[str]:
     entities = graph.rows("N")
     if not named[entities].all():
         unnamed = counted(int(np.count_nonzero(~named[entities])), "entity is", "entities are")
-        violations.append(f"{unnamed} neither named by a unit nor its subject")
+        violations.append(f"{unnamed} neither named by a unit nor the subject of one")
     return violations
 
 
 def _matrix(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]) -> sparse.csr_array:
-    """Return a matrix with ones at the given places; places with a negative row or column are left out."""
-    from scipy import sparse  # slow to import, and a check of other families needs none
+    """Return a matrix with ones at the given positions; those with a negative row or column are left out."""
+    from scipy import sparse  # slow to import, and the checks of other families do not need it
 
     inside = (rows >= 0) & (columns >= 0)
     ones = np.ones(int(np.count_nonzero(inside)), dtype=np.int32)

@@ -6,7 +6,7 @@ from schemas.tables import private, published
 
 HETERO_NODES = published(
     "heterograph/nodes",
-    "the nodes of the graph, by kind in this order, then by id; no two ids are alike",
+    "the nodes of the graph, by kind in this order, then by id; every id is unique",
     node_id=pa.string(),
     kind=(
         pa.string(),
@@ -35,12 +35,12 @@ HETERO_EDGES = published(
 
 HETERO_RELATIONS = published(
     "heterograph/relations",
-    "the relation nodes: relations of one wording between the same entities are one",
+    "the relation nodes; relations with the same wording between the same entities share a node",
     node_id=pa.string(),
     source=(pa.string(), "entity_id"),
     target=(pa.string(), "entity_id"),
     text=(pa.string(), "the wording, read from source to target"),
-    said=(pa.string(), "the whole text: both ends as they are shown, with the wording between them"),
+    said=(pa.string(), "the whole text: the displayed names of both ends, with the wording between them"),
 )
 """Ordered by node_id."""
 
@@ -50,8 +50,8 @@ HETERO_ATTRIBUTES = published(
     attribute_id=pa.string(),
     entity_id=pa.string(),
     text=pa.string(),
-    tokens=(pa.int32(), "of the text, special tokens included"),
-    digest=(pa.string(), "of the text"),
+    tokens=(pa.int32(), "the tokens of the text, special tokens included"),
+    digest=(pa.string(), "the digest of the text"),
     made_of=(pa.string(), "hash of the attribute's inputs: an attribute with the same hash is reused"),
     stand_in=(pa.bool_(), "no model wrote the text although one was asked"),
 )
@@ -65,8 +65,8 @@ HETERO_ELEMENTS = published(
     community_id=pa.string(),
     title=(pa.string(), "the overview"),
     text=pa.string(),
-    tokens=(pa.int32(), "of the text, special tokens included"),
-    digest=(pa.string(), "of the text"),
+    tokens=(pa.int32(), "the tokens of the text, special tokens included"),
+    digest=(pa.string(), "the digest of the text"),
     made_of=(pa.string(), "hash of the inputs of the community's elements"),
     stand_in=(pa.bool_(), "no model wrote the text although one was asked"),
 )
@@ -78,8 +78,8 @@ HETERO_COMMUNITIES = private(node_id=pa.string(), community_id=pa.string())
 HETERO_READ = private(
     owner=pa.string(),  # entity_id, or community_id
     node_id=pa.string(),
-    kind=pa.string(),  # of the node
-    digest=pa.string(),  # of the node's text: see tasks.stages.embed.embed.row_key, 32 hex digits
+    kind=pa.string(),  # the node's kind
+    digest=pa.string(),  # the digest of the node's text: tasks.stages.embed.embed.row_key, 32 hex digits
     text=pa.string(),
 )
 """The nodes that are read for a text, ordered by owner, then by kind in the order of KINDS and node_id."""
@@ -89,12 +89,12 @@ HETERO_MADE = private(
     shown=pa.string(),  # an entity's name, or the names named most often in a community
     made_of=pa.string(),  # hash of the text's inputs: a text with the same hash is reused
     nodes=pa.int32(),  # the number of nodes that are read
-    tokens=pa.int64(),  # of their texts
+    tokens=pa.int64(),  # the tokens of their texts
 )
 """Ordered by owner."""
 
 HETERO_SOURCES = private(
     owner=pa.string(),
-    source_id=pa.string(),  # of a passage, or the `made_of` of an attribute that a model was asked for
+    source_id=pa.string(),  # a passage's id, or the `made_of` of an attribute that a model was asked for
 )
 """The sources of a text, ordered by (owner, source_id); read only by the stages that ask a model for it."""

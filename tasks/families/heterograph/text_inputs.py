@@ -1,8 +1,8 @@
-"""The code shared by `hetero_first` and `hetero_elements_read`: reading nodes, naming sources, a table per group.
+"""The code shared by `hetero_first` and `hetero_elements_read`: reading nodes, naming sources, grouping tables.
 
 Each stage selects the inputs of one kind of text: the nodes of the graph that are read for each text and, if a language
 model writes it, the passages that they come from. The tables `<kind>_read`, `<kind>_made` and `<kind>_sources` are
-split into groups, so that each part of the writing stage reads only its own.
+split into groups, so that each part of the writing stage reads only its own group.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def outputs_of(kind: str) -> tuple[Output, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingSettings(StageSettings):
-    """units, relations: the most of each that are read for one text. input_tokens: the most tokens read for it.
+    """units, relations, input_tokens: the maximum numbers of units, relations and tokens that are read for one text.
 
     writer: the fingerprint of the writer, which is part of each text's `made_of`.
     """
@@ -123,7 +123,7 @@ def tables_of(
 
 
 def grouped(tables: Tables, owners: Mapping[str, pa.Array]) -> dict[str, pa.Table]:
-    """Split tables by groups of owners; returned by `<output>/<label>`."""
+    """Split tables by groups of owners; returns them by `<output>/<label>`."""
     return {
         f"{name}/{label}": table.filter(pc.is_in(table["owner"], own))
         for label, own in owners.items()

@@ -25,7 +25,7 @@ _PAIR = pa.schema([("node_id", pa.string()), ("source_id", pa.string())])
 _SIDES = (("mention", 0), ("source", 1), ("target", 0), ("attribute", 1))
 """The edges between entities and the nodes that name them, with the side of these nodes."""
 
-_NAMES = 3  # in a title
+_NAMES = 3  # names in a title
 
 
 # --- names -----------------------------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def titles(names: pa.Table, surfaces: pa.Table, owners: pa.Array) -> pa.Table:
     """Return the title of each owner: columns owner and shown, in the order of `owners`.
 
     A title lists the displayed names of the three entities named most often, ties by id; it is empty if none is named.
-    names: the output of `named`. surfaces: columns entity_id, once each, and surface, for all named entities. Raises
+    names: the output of `named`. surfaces: columns entity_id (unique) and surface, for all named entities. Raises
     ValueError for an entity without a surface.
     """
     counted = _frame(names, "owner", "entity_id").group_by("owner", "entity_id").len()
@@ -65,7 +65,7 @@ def titles(names: pa.Table, surfaces: pa.Table, owners: pa.Array) -> pa.Table:
     at = pc.index_in(first["entity_id"].to_arrow().cast(pa.string()), surfaces["entity_id"].combine_chunks())
     if at.null_count:
         missing = first["entity_id"].filter(pl.Series(at.is_null()))[0]
-        raise ValueError(f"the entity {missing!r} has no surface; give those of all entities")
+        raise ValueError(f"the entity {missing!r} has no surface; give the surfaces of all entities")
     shown: dict[str, list[str]] = {owner: [] for owner in owners.to_pylist()}
     written = surfaces["surface"].combine_chunks().take(at).to_pylist()
     for owner, surface in zip(first["owner"].to_list(), written, strict=True):
@@ -104,7 +104,7 @@ def about(
 
 
 def passages_of(units: pa.Table, relations: pa.Table) -> pa.Table:
-    """Return the passages of units and relation nodes (UNITS, RELATIONS): columns node_id, source_id, no pair twice."""
+    """Return the passages of units and relation nodes (UNITS, RELATIONS): columns node_id and source_id."""
     nodes = pl.DataFrame({"node_id": _series(relation_ids(relations)), "source_id": _series(relations["passage_id"])})
     unit_passages = pl.DataFrame({"node_id": _series(units["unit_id"]), "source_id": _series(units["passage_id"])})
     return pl.concat([unit_passages, nodes.unique()]).to_arrow().cast(_PAIR)

@@ -17,14 +17,14 @@ from tasks.stages.embed.embed import row_key
 def relation_table(nodes: pa.Table, surfaces: pa.Table) -> pa.Table:
     """Make the table HETERO_RELATIONS from the output of `tasks.families.heterograph.graph.relation_nodes`.
 
-    surfaces: columns entity_id, once each, and surface. Raises ValueError for an entity without a surface.
+    surfaces: columns entity_id (unique) and surface. Raises ValueError for an entity without a surface.
     """
     ends = []
     for side in ("source", "target"):
         at = pc.index_in(nodes[side].combine_chunks(), surfaces["entity_id"].combine_chunks())
         if at.null_count:
             missing = nodes[side].combine_chunks().filter(at.is_null())[0].as_py()
-            raise ValueError(f"the entity {missing!r} of a relation has no surface; give those of all entities")
+            raise ValueError(f"the entity {missing!r} of a relation has no surface; give the surfaces of all entities")
         ends.append(surfaces["surface"].combine_chunks().take(at).to_pylist())
     rows = zip(ends[0], nodes["text"].to_pylist(), ends[1], strict=True)
     relation_texts = pa.array([relation_text(*row) for row in rows], pa.string())
@@ -32,7 +32,7 @@ def relation_table(nodes: pa.Table, surfaces: pa.Table) -> pa.Table:
 
 
 def digested(texts: pa.Table) -> pa.Table:
-    """Add the columns digest and tokens to texts (columns node_id, text), as `reading.capped` takes them.
+    """Add the columns digest and tokens to texts (columns node_id, text), for `reading.capped`.
 
     The tokens are estimated from bytes, so they do not depend on the model that reads the text.
     """

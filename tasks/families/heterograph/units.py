@@ -1,6 +1,6 @@
 """Stage `hetero_units`: the vectors of a shard's units, one for each unit (NodeRAG, section 2.4).
 
-Token counts include special tokens. Vectors and counts that an earlier part holds for the same text are reused.
+Token counts include special tokens. Vectors and counts that an earlier part has for the same text are reused.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """The edges made from vectors: between near nodes, and from high-level elements to near nodes of their community.
 
 `near_pairs` (NodeRAG, section 2.4). The paper takes the base layer of an HNSW index, which depends on the insertion
-order of the nodes. Ours links each node to the k nearest by cosine, and keeps a pair that either chose, so the edges
-depend only on the set. With k = 24 there are 12 to 21 edges for each vector, as in the paper's table 4. Neighbours are
-exact up to `ListSettings.exact` vectors, and come from inverted lists beyond (tasks.core.neighbours).
+order of the nodes. Here each node is linked to its k nearest by cosine, and a pair stays if either node chose it, so
+the edges depend only on the set. With k = 24 there are 12 to 21 edges per vector, as in the paper's table 4. Neighbours
+are exact up to `ListSettings.exact` vectors; for more, they come from inverted lists (tasks.core.neighbours).
 
-`matched` (Algorithm 2). One k-means over the vectors of all units, attributes and high-level elements, K = floor(sqrt(
-their number)). A unit or an attribute is linked to an element if both are in one community and one cluster. (Section
-2.3 also links elements to each other; Algorithm 2 does not.) Ours: the k-means is spherical, on exact products
-(indexmill.retrieve.grid), and starts from the K vectors with the smallest seeded hashes of their ids, so that the
+`matched` (Algorithm 2). The n vectors of all units, attributes and high-level elements form floor(sqrt(n)) clusters, by
+k-means. A unit or an attribute is linked to an element if both are in the same community and cluster. (Section 2.3 also
+links elements to each other; Algorithm 2 does not.) Unlike the paper's, the k-means is spherical, on exact products
+(indexmill.retrieve.grid), and starts from the vectors with the smallest seeded hashes of their ids, so that the
 clusters depend only on the set and a new node hardly moves them. The means come from a sample of at most 256 vectors
 per cluster, FAISS's default: all vectors, if there are at most 65,536.
 """
@@ -26,7 +26,7 @@ from tasks.core.communities.graph import Edges, Floats, Labels, joined
 from tasks.core.neighbours import Lists, ListSettings, centroids
 from tasks.families.heterograph.importance import stable_order
 
-_TILE = 16_384  # vectors put on the grid at once
+_TILE = 16_384  # vectors rounded to the grid at once
 _ROUNDS, _SAMPLE = 25, 256
 _CELLS = 1 << 22  # products in memory at once
 
@@ -36,7 +36,7 @@ def near_pairs(
 ) -> Edges:
     """Return pairs (m, 2) of rows a < b, ascending, of unit vectors (n, d) float32 in the order of the graph's nodes.
 
-    A zero vector has no pairs, nor have vectors at a right angle or more. Ties go to the earlier row.
+    A zero vector has no pairs, and neither have vectors at 90 degrees or more. Ties go to the earlier row.
     """
     size = len(vectors)
     if k < 1 or size < 2:
@@ -50,7 +50,7 @@ def near_pairs(
 
 
 def clusters_of(ids: Sequence[str], vectors: Floats, *, seed: int = 0) -> Labels:
-    """Return the cluster, below floor(sqrt(n)), of each unit vector (n, d) float32; ties go to the lower one."""
+    """Return the cluster number, below floor(sqrt(n)), of each unit vector (n, d) float32; ties go to the lower."""
     size = len(vectors)
     if not size:
         return np.empty(0, dtype=np.int64)
@@ -67,7 +67,7 @@ def clusters_of(ids: Sequence[str], vectors: Floats, *, seed: int = 0) -> Labels
 def matched(clusters: Labels, communities: NDArray[np.int64], elements: NDArray[np.bool_]) -> Edges:
     """Return pairs (m, 2) of rows, a unit or an attribute and a high-level element, ascending.
 
-    clusters, communities: (n,), -1 for a row without one. elements: (n,), True for rows of high-level elements.
+    clusters, communities: (n,), numbers or -1 for none. elements: (n,), True for rows of high-level elements.
     """
     places = np.flatnonzero((clusters >= 0) & (communities >= 0))
     keys = communities[places] * (int(clusters.max(initial=0)) + 1) + clusters[places]

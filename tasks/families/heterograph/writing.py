@@ -1,7 +1,7 @@
 """The code shared by `attributes` and `elements`: writing rows from the nodes that an earlier stage selected.
 
 `made_of` hashes all inputs of a text, so rows with the same hash are copied from earlier parts, whoever owns them now;
-fallbacks are not. Vectors are found by their texts.
+fallbacks are not copied. Vectors are looked up by their texts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stage `lsh_axes`: an encoder's principal axes, used as the first hyperplanes of lsh_tree (ours).
+"""Stage `lsh_axes`: an encoder's principal axes, used as the first hyperplanes of lsh_tree (not in the paper).
 
 In hundreds of dimensions most random hyperplanes cut along directions in which texts hardly vary. The principal axes of
 the short texts in topics.txt, on very different subjects, depend on the encoder alone, not on the passages, so segments
@@ -27,13 +27,13 @@ AXES = 32
 
 DIRECTIONS = PackSchema(
     "the axes of an encoder",
-    {"axes": Array("int16", ("axes", "dimensions"), "the widest first, AXES at most")},
+    {"axes": Array("int16", ("axes", "dimensions"), "the widest first, at most AXES")},
 )
 
 TOPICS = tuple(files("tasks.families.lsh_tree").joinpath("topics.txt").read_text("utf-8").splitlines())
 
 TOPICS_DIGEST = digest_of(canonical_json(sorted(TOPICS)))
-"""The digest of the subjects, the only input of the axes beside the encoder."""
+"""The digest of the subjects, the only input of the axes besides the encoder."""
 
 
 def principal_axes(vectors: NDArray[np.float32]) -> NDArray[np.int16]:
@@ -48,7 +48,7 @@ def principal_axes(vectors: NDArray[np.float32]) -> NDArray[np.int16]:
 
 @dataclass(frozen=True, kw_only=True)
 class AxesSettings(StageSettings):
-    """texts: the digest of the subjects. encoder: the settings that determine vectors. opening: those that open it."""
+    """texts: the subjects' digest. encoder: the settings that determine vectors. opening: other encoder settings."""
 
     encoder: Mapping[str, Any]
     texts: str = TOPICS_DIGEST

@@ -1,11 +1,11 @@
-"""Blocks: the summaries of one layer in tables small enough that a changed passage rewrites little.
+"""Blocks: the summaries of a layer, in tables so small that a changed passage rewrites little.
 
 The path of a summary is the rank of its code in Gray order, then its id: 192 bits, a function of the summary alone. A
 block is a leaf of the trie over these paths (`tasks.core.shards`) with at most `most_of` summaries, and its label is
 the letter of its layer and its bits. So the summaries of similar passages are in the same block, layer by layer, and
 new ones leave the other blocks unchanged. A part makes the texts of the blocks of one subtree, a group.
 
-Blocks by the hash of an id would spread the few hundred summaries that a nightly build changes over all blocks. Blocks
+Blocks by id hash would spread the few hundred summaries that a nightly build changes over all blocks. Blocks
 of equal sizes along the order of the codes (segments of segments) would be fewer, but their bounds would depend on
 their neighbours, and an earlier part is found by its label.
 """
@@ -23,16 +23,16 @@ from tasks.core.shards import assign, id_hash
 from tasks.families.lsh_tree.segmentation import gray_ranks
 
 LETTERS = "abcdfghijklmnoqr"
-"""The letter of each layer's blocks, from layer 1: `e` and `p` are shards of entities and of documents."""
+"""The letter of each layer's blocks, from layer 1: `e` and `p` denote shards of entities and of documents."""
 
 _MOST = (128, 64, 32)
-"""The most summaries of a block in the first layer, the second, and those above."""
+"""The maximum number of summaries in a block, for the first layer, the second, and all above."""
 
 _PATH_BYTES = 24
 
 
 def most_of(layer: int, group: int) -> int:
-    """Return the most summaries of a block: fewer in upper layers, where more of them change, and at most `group`."""
+    """Return the maximum size of a block: smaller in upper layers, where more summaries change; at most `group`."""
     return min(_MOST[min(layer, len(_MOST)) - 1], group)
 
 
@@ -64,7 +64,7 @@ def document_paths(documents: pa.Array) -> NDArray[np.uint64]:
 def groups_of(labels: Sequence[str], most: int) -> dict[str, list[str]]:
     """Group the blocks into parts, by the label of the part: the largest subtrees of at most `most` blocks.
 
-    labels: of all blocks of a layer, the leaves of one trie. The result depends on the labels alone.
+    labels: the labels of a layer's blocks, the leaves of one trie. The result depends on the labels alone.
     """
     groups: dict[str, list[str]] = {}
     pending = [(labels[0][0], sorted(labels))] if labels else []
@@ -79,7 +79,7 @@ def groups_of(labels: Sequence[str], most: int) -> dict[str, list[str]]:
 
 
 class NodePlaces:
-    """Finds the shard or block that holds a text, by the text's path. labels: the leaves of one trie."""
+    """Finds the shard or block that contains a text, by the text's path. labels: the leaves of one trie."""
 
     def __init__(self, labels: Iterable[str]) -> None:
         self._labels = sorted(labels)
@@ -93,9 +93,9 @@ class NodePlaces:
     def of(self, paths: NDArray[np.uint64], ids: Ids) -> list[str]:
         """Return the label of each text; raises LookupError for a text before the first label.
 
-        paths: the first 64 bits of each path. ids: the following bits, if they matter.
+        paths: the first 64 bits of each path. ids: the bits that follow, if they matter.
         """
         at = np.searchsorted(self._firsts, as_words(_paths(paths, ids)), side="right") - 1
         if (at < 0).any():
-            raise LookupError(f"no label of {self._labels[:3]} ... holds a text")
+            raise LookupError(f"a text belongs to none of the labels {self._labels[:3]} ...")
         return [self._labels[one] for one in at.tolist()]

@@ -51,9 +51,9 @@ def check_tree(pack: Mapping[str, NDArray[Any]], passages: int, summaries: int) 
     offsets = pack["layer_offsets"]
     sizes = np.diff(offsets)
     built = len(sizes) - 1
-    refuse_if(sizes[0] != passages, f"lsh_tree: a lowest layer of {sizes[0]} nodes for {passages} passages")
-    refuse_if(built > layers or bool((sizes[:-1] <= largest).any()), f"lsh_tree: layers of {sizes.tolist()} nodes")
-    refuse_if(built < layers and bool(sizes[-1] > largest), f"lsh_tree: {sizes[-1]} roots, and no layer over them")
+    refuse_if(sizes[0] != passages, f"lsh_tree: the lowest layer has {sizes[0]} nodes for {passages} passages")
+    refuse_if(built > layers or bool((sizes[:-1] <= largest).any()), f"lsh_tree: layers have {sizes.tolist()} nodes")
+    refuse_if(built < layers and bool(sizes[-1] > largest), f"lsh_tree: there is no layer above {sizes[-1]} roots")
     child_counts = row_lengths(LayeredTree.of_parents(offsets, pack["above"]).children.indptr)
     broken = (child_counts < smallest) | (child_counts > largest)
     refuse_if(bool(broken.any()), f"lsh_tree: {np.count_nonzero(broken)} segments are not of {smallest} to {largest}")

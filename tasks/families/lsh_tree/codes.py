@@ -16,24 +16,24 @@ from tasks.families.lsh_tree.axes import DIRECTIONS
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
 
 CODES = PackSchema(
-    "where the passages of a shard lie, row by row with `passages`",
+    "the codes of a shard's passages, in the order of `passages`",
     {
-        "codes": Array("uint64", ("passages",), "on which side of each hyperplane the vectors lie"),
-        "digests": hashes("passages", "of the embedded texts: see tasks.stages.embed.embed.row_key"),
+        "codes": Array("uint64", ("passages",), "the side of each hyperplane on which a vector is"),
+        "digests": hashes("passages", "the digests of the embedded texts: see tasks.stages.embed.embed.row_key"),
     },
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class HyperplaneSettings(StageSettings):
-    """seed: of the hyperplanes. dimension: of the vectors."""
+    """seed: the seed of the hyperplanes. dimension: the dimension of the vectors."""
 
     seed: int
     dimension: int
 
 
 def planes_of(part: Part[Any], seed: int, dimension: int) -> Hyperplanes:
-    """Return the hyperplanes of a seed and of the input `axes`."""
+    """Return the hyperplanes given by a seed and the input `axes`."""
     return Hyperplanes(seed, dimension, part.pack("axes")["axes"])
 
 

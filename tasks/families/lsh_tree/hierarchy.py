@@ -1,8 +1,8 @@
 """A layer of summaries over nodes: the segments of the nodes, and the ids of their summaries.
 
-(EraRAG, Algorithm 1.) A node's id hashes its inputs, so a node that another tree already holds needs no new summary.
+(EraRAG, Algorithm 1.) A node's id hashes its inputs, so a node that another tree already has needs no new summary.
 
-The code of a summary is that of its middle child (ours). The children of a segment share the first bits of their codes,
+The code of a summary is that of its middle child. The children of a segment share the first bits of their codes,
 and the layer above is cut by fewer bits than that: over 13,326 passages the tree has the same nodes as with codes of
 the children's mean directions (docs/measurements/lsh_tree.md), but no vectors above the passages are read or stored.
 The first child would do nearly as well, but if a segment spans a cut above it, its first child may be on the smaller
@@ -27,7 +27,7 @@ _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 @dataclass(frozen=True)
 class Bounds:
-    """smallest, largest: the bounds of a segment's nodes. layers: the most layers of summaries."""
+    """smallest, largest: the bounds of a segment's size. layers: the maximum number of layers of summaries."""
 
     smallest: int
     largest: int
@@ -95,7 +95,7 @@ def _children(ids: Ids, segments: Segments) -> NDArray[np.int64]:
 
 
 def _listed(ids: Ids, digests: Ids) -> bytes:
-    """Return JSON of [id, digest] and a comma for each row, all of one width: hexadecimal needs no escapes."""
+    """Return the JSON of [id, digest] and a comma for each row; all have the same width, since hex needs no escapes."""
 
     def constant(text: bytes) -> NDArray[np.uint8]:
         return np.broadcast_to(np.frombuffer(text, np.uint8), (len(ids), len(text)))

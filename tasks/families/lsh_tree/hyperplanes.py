@@ -32,7 +32,7 @@ _NORMAL_BITS = 10
 LARGEST_NORMAL = 2**_NORMAL_BITS
 
 MOST_DIMENSIONS = 2 ** (53 - _VECTOR_BITS - _NORMAL_BITS)
-"""The most dimensions for which every product is exact."""
+"""The maximum number of dimensions for which every product is exact."""
 
 _TILE = 4096  # rows in memory as float64 at once
 
@@ -40,8 +40,8 @@ _TILE = 4096  # rows in memory as float64 at once
 class Hyperplanes:
     """The hyperplanes of a seed in a dimension.
 
-    axes: (m, d) int16, at most 64, of at most LARGEST_NORMAL, which replace the first m normals. Raises ValueError for
-    other axes, and for a dimension below 1 or above MOST_DIMENSIONS.
+    axes: (m, d) int16 with m <= 64 and values up to LARGEST_NORMAL; they replace the first m normals. Raises ValueError
+    for other axes, and for a dimension below 1 or above MOST_DIMENSIONS.
     """
 
     def __init__(self, seed: int, dimension: int, axes: NDArray[np.int16] | None = None) -> None:
@@ -56,7 +56,7 @@ class Hyperplanes:
             raise ValueError(f"an axis has a number beyond {LARGEST_NORMAL}, above which codes are not exact")
 
     def normals(self) -> NDArray[np.int16]:
-        """Return the normals, (64, d) int16, after any axes normally distributed, not zero, at most 2**10."""
+        """Return the normals (64, d) int16: any axes, then normally distributed values, not zero and at most 2**10."""
         label = f"hyperplanes {self.seed} {self.dimension} 0".encode("ascii")
         drawn = np.frombuffer(hashlib.shake_256(label).digest(2 * BITS * self.dimension), dtype="<u2")
         upper = _quantiles()[drawn & 0x7FFF]
@@ -89,7 +89,7 @@ def _integers(vectors: Floats, first_row: int) -> NDArray[np.float64]:
     peaks = np.abs(vectors).max(axis=1, initial=0).astype(np.float64)
     if not np.isfinite(peaks).all():
         row = first_row + int(np.flatnonzero(~np.isfinite(peaks))[0])
-        raise ValueError(f"the vector of row {row} holds a NaN or an infinity: encode its text again")
+        raise ValueError(f"the vector of row {row} contains a NaN or an infinity: encode its text again")
     scales = np.ldexp(1.0, _VECTOR_BITS - np.frexp(peaks)[1])
     integers: NDArray[np.float64] = np.rint(vectors * scales[:, None])
     return integers

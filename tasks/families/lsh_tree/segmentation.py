@@ -1,7 +1,7 @@
-"""Segments of a layer's nodes: within bounds, local, and a function of the set (EraRAG, Algorithm 1, lines 3-11; ours).
+"""Segments of a layer's nodes: within bounds, local, and a function of the set (after EraRAG, Algorithm 1, lines 3-11).
 
-The paper hashes nodes into buckets, splits large ones and merges small ones with near ones, in an order it leaves open.
-Here the nodes are the leaves of a binary trie over their codes (tasks.families.lsh_tree.hyperplanes), siblings in
+The paper hashes nodes into buckets, splits large buckets and merges small ones with near ones, in an unspecified order.
+Here the nodes are the leaves of a binary trie over their codes (tasks.families.lsh_tree.hyperplanes), with siblings in
 Gray-code order, so that the subtrees that touch at a split have prefixes which differ in one bit:
 
 - a node of the trie with more than `largest` leaves is split, any other is one piece;
@@ -35,7 +35,7 @@ Keys = NDArray[np.uint8]
 Rows = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
-_HASH_WORDS = 4  # of SHA-256
+_HASH_WORDS = 4  # words of a SHA-256
 
 
 class Segments(NamedTuple):
@@ -48,7 +48,7 @@ class Segments(NamedTuple):
         return np.split(self.order, self.offsets[1:-1]) if len(self.order) else []
 
     def middles(self) -> Rows:
-        """Return the row in the middle of each segment, the later one of two."""
+        """Return the row in the middle of each segment, the later of two."""
         rows: Rows = self.order[(self.offsets[:-1] + self.offsets[1:]) // 2]
         return rows
 
@@ -101,7 +101,7 @@ def _sorted(keys: Keys, codes: Words) -> tuple[Rows, NDArray[np.int16]]:
     """
     order = np.arange(len(keys))
     shared = np.zeros(max(len(order) - 1, 0), dtype=np.int16)
-    places = np.arange(len(order))  # of the rows that are not separated yet
+    places = np.arange(len(order))  # positions of the rows that are not separated yet
     group = np.zeros(len(order), dtype=np.int64)
     flipped = np.zeros(len(order), dtype=np.uint64)  # all ones after an odd number of ones
     for word in range(1 + _HASH_WORDS):
@@ -149,7 +149,7 @@ def _leading_zeros(words: Words) -> NDArray[np.int16]:
 
 
 def _cuts(shared: NDArray[np.int16], smallest: int, largest: int) -> NDArray[np.bool_]:
-    """Return a mask of the rows but the last after which a segment ends, from the bits that each shares with the next.
+    """Return a mask of the rows (without the last) after which a segment ends. shared: bits shared with the next row.
 
     Two neighbours that share t bits stand on both sides of a node of the trie at depth t: the longest run around them
     whose neighbours share t bits or more. No other neighbours in that run share exactly t.
@@ -176,7 +176,7 @@ def _cuts(shared: NDArray[np.int16], smallest: int, largest: int) -> NDArray[np.
 
 
 def _parting(shared: NDArray[np.int16], low: Rows, high: Rows, smallest: int) -> Rows:
-    """Cut runs (low, high]: not within `smallest` of an end, at the fewest shared bits, nearest the middle."""
+    """Return the cuts of runs (low, high]: at least `smallest` from an end, at the fewest shared bits, then centred."""
     choices = low[:, None] + smallest + np.arange(int((high - low).max(initial=0)) - 2 * smallest + 1)
     off_middle = np.abs(2 * choices - (low + high)[:, None])
     costs = shared[np.minimum(choices, len(shared) - 1)].astype(np.int64) * (4 * len(shared)) + off_middle
@@ -186,7 +186,7 @@ def _parting(shared: NDArray[np.int16], low: Rows, high: Rows, smallest: int) ->
 
 
 def _around(ends: Rows, at: Rows, last: int) -> tuple[Rows, Rows]:
-    """Return the last end before each place and the first after it; -1 and `last` if there is none."""
+    """Return the last end before each position and the first after it; -1 and `last` if there is none."""
     bounded = np.concatenate([[-1], ends, [last]])
     right = np.searchsorted(bounded, at, side="right")
     return bounded[right - 1], bounded[right]

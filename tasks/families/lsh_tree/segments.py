@@ -34,7 +34,7 @@ from tasks.families.lsh_tree.texts import texts_of
 from tasks.stages.embed.embed import row_key
 
 _REDONE = 2
-"""The most segments redone per changed node below, on average over many: 1.0 to 1.3 were measured."""
+"""The maximum average number of segments redone per changed node below; 1.0 to 1.3 were measured."""
 
 _REDONE_MORE = 8
 """An allowance for a few badly placed changes. Both numbers are guesses; only the budget is a hard limit."""
@@ -47,9 +47,9 @@ def layer_label(layer: int) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentSettings(StageSettings):
-    """smallest, largest: the bounds of a segment's nodes. group: the most summaries that one part makes.
+    """smallest, largest: the bounds of a segment's size. group: the maximum number of summaries in a part.
 
-    summariser: the fingerprint of the writer. seed, encoder: what determines the codes. texts: the digests of the
+    summariser: the writer's fingerprint. seed, encoder: the settings that determine codes. texts: the digests of the
     tables with the nodes' texts (`tasks.families.lsh_tree.texts`).
     """
 
@@ -64,7 +64,7 @@ class SegmentSettings(StageSettings):
     title_in_passage: bool = worker_arg()
 
     def row_space(self) -> Mapping[str, Any]:
-        """Return the settings that determine segments, without those of their groups."""
+        """Return the settings that determine segments, without those that only group them."""
         shaping = self.keyed()
         del shaping["group"]
         return {**shaping, "seed": self.seed, "encoder": self.encoder}
@@ -93,7 +93,7 @@ def _compute(part: Part[SegmentSettings]) -> Outputs:
 
 
 def packs_of(layer: Layer, paths: NDArray[np.uint64], group: int) -> dict[str, dict[str, NDArray[Any]]]:
-    """Return the packs `segments/<block>` of a layer. paths: of the nodes below it."""
+    """Return the packs `segments/<block>` of a layer. paths: the text paths of the nodes below it."""
     blocks = blocks_of(layer.ids, layer.codes, most_of(layer.number, group), LETTERS[layer.number - 1])
     rows = np.concatenate([np.empty(0, np.int64), *blocks.values()])
     begins, sizes = layer.segments.offsets[rows], layer.segments.offsets[rows + 1] - layer.segments.offsets[rows]
@@ -121,10 +121,10 @@ def packs_of(layer: Layer, paths: NDArray[np.uint64], group: int) -> dict[str, d
 
 
 def estimate(part: Part[SegmentSettings], expected: Expected) -> Estimate:
-    """Estimate the bounds of segments and of new segments; not exact, since a plan computes no vectors."""
+    """Estimate bounds of the numbers of all and of new segments, since a plan computes no vectors."""
     settings = part.settings
     below = expected_rows(part, expected, "passages" if settings.layer == 1 else "written")
-    least = -(-below.low // settings.largest) if below.low > settings.largest else 0  # or there is no such layer
+    least = -(-below.low // settings.largest) if below.low > settings.largest else 0  # 0: there may be no such layer
     segments = Range(least, max(1, below.high // settings.smallest))
     fresh = segments
     if part.job.reuse:

@@ -1,4 +1,4 @@
-"""The drivers of lsh_tree: layer by layer, cut the nodes into segments and summarise these (EraRAG, Algorithm 1)."""
+"""The drivers of lsh_tree: they cut nodes into segments and summarise these, layer by layer (EraRAG, Algorithm 1)."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from tasks.families.lsh_tree.hierarchy import Bounds
 from tasks.stages.write.text_writer import worker_settings
 
 Texts = Mapping[str, Mapping[str, str]]
-"""The digests of the tables that hold texts, by shard or block: see `tasks.families.lsh_tree.texts`."""
+"""The digests of the tables with texts, by shard or block: see `tasks.families.lsh_tree.texts`."""
 
 
 def make_axes(run: Run) -> None:
-    """Find the principal axes of the encoder."""
+    """Compute the principal axes of the encoder."""
     settings = lsh_axes.AxesSettings(**run.opened_encoder.settings)
     run.make(lsh_axes.STAGE, [PartSpec(WHOLE, {}, settings)])
 
 
 def make_codes(run: Run) -> None:
-    """Find the codes of the passages of each shard."""
+    """Compute the codes of each shard's passages."""
     settings = lsh_codes.HyperplaneSettings(
         seed=run.configuration.families.lsh_tree.seed, dimension=run.opened_encoder.numbers["dimension"]
     )
@@ -45,7 +45,7 @@ def make_codes(run: Run) -> None:
 
 
 def make_tree(run: Run) -> None:
-    """Make layers while there are too many nodes, and the tree over all of them.
+    """Make layers while there are too many nodes, then the tree over all layers.
 
     No layer waits for the vectors of summaries, which `make_vectors` computes.
     """
@@ -144,7 +144,7 @@ def _summarise(run: Run, layer: int, segments: Mapping[str, str], texts: Texts) 
         layer=layer,
         summariser=writer.fingerprint,
         tokenizer=run.models.choice().tokenizer,
-        opening=run.models.choice().tokenizer,  # its file is a blob since `split`
+        opening=run.models.choice().tokenizer,  # `split` has stored its file as a blob
         texts=texts,
         title_in_passage=run.configuration.split.title_in_passage,
         **worker_settings(run, lsh_summaries.STAGE, writer),

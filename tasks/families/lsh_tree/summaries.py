@@ -1,7 +1,7 @@
 """Stage `lsh_summaries`: the summaries of a group of segments, in blocks (EraRAG, Algorithm 1).
 
 A node's id hashes all inputs of its summary and is the key for reusing summaries of earlier parts. A part makes a group
-of blocks (`tasks.families.lsh_tree.blocks`), each a table of its own. `lsh_vectors` makes their vectors.
+of blocks (`tasks.families.lsh_tree.blocks`), each with its own table. `lsh_vectors` makes their vectors.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ WRITER = Writer("summary", "llm", _fingerprint, lambda configuration: configurat
 class SummarySettings(WriterSettings):
     """texts: the digests of the tables with the children's texts (`tasks.families.lsh_tree.texts`).
 
-    largest: the most nodes of a segment. groups: the number of groups of the layer.
+    largest: the maximum size of a segment. groups: the number of groups in the layer.
     """
 
     layer: int
@@ -67,7 +67,7 @@ class SummarySettings(WriterSettings):
 
 @dataclass(frozen=True)
 class _Segment:
-    """The inputs of one summary. block: its label. children: the shard or block of each child, by id, in order."""
+    """The inputs of one summary. block: the block's label. children: each child's shard or block, by child id."""
 
     node: str
     block: str

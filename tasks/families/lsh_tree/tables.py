@@ -6,17 +6,17 @@ from indexmill.store.pack_schema import Array, PackSchema, hashes, pointers
 from schemas.tables import published
 
 MARK_BYTES = 4
-"""The first bytes of a digest, by which a plan tells texts that have changed."""
+"""The number of a digest's first bytes by which a plan detects changed texts."""
 
 LSH_SEGMENTS = PackSchema(
-    "what the summaries of a block are made of, in the order of their ids",
+    "the inputs of the summaries in a block, in the order of the summaries' ids",
     {
         "ids": hashes("nodes", "the node ids"),
-        "codes": Array("uint64", ("nodes",), "where they lie: the code of the middle one of the children"),
-        "children.indptr": pointers("nodes", "children", "where the children of each begin, and the end"),
-        "children.ids": hashes("children", "of passages or, above the first layer, of nodes; those of one ascend"),
+        "codes": Array("uint64", ("nodes",), "the code of each node's middle child"),
+        "children.indptr": pointers("nodes", "children", "the first child of each node, and the end"),
+        "children.ids": hashes("children", "ids of passages or, above the first layer, nodes; ascending in each node"),
         "children.marks": hashes(
-            "children", "of the digests of their texts, which the node ids hash", width=MARK_BYTES
+            "children", "the first bytes of their texts' digests, which the node ids hash", width=MARK_BYTES
         ),
         "children.paths": Array(
             "uint64", ("children",), "the first bits of the path to the shard or block of the text"
@@ -25,9 +25,9 @@ LSH_SEGMENTS = PackSchema(
 )
 
 LSH_WRITTEN = PackSchema(
-    "what the layer above and the tree need of the summaries of a part, block by block",
+    "the data about a part's summaries that the layer above and the tree need, block by block",
     {
-        "digests": hashes("summaries", "of their texts"),
+        "digests": hashes("summaries", "the digests of their texts"),
         "stand_ins": Array("uint8", ("summaries",), "1 where no model wrote the summary although one was asked"),
     },
 )
@@ -38,8 +38,8 @@ LSH_SUMMARIES = published(
     node_id=pa.string(),
     layer=(pa.int32(), "1 is the lowest"),
     text=pa.string(),
-    tokens=(pa.int32(), "of the text, special tokens included"),
-    digest=(pa.string(), "of the text"),
+    tokens=(pa.int32(), "the tokens of the text, special tokens included"),
+    digest=(pa.string(), "the digest of the text"),
     stand_in=(pa.bool_(), "no model wrote the summary although one was asked"),
 )
 """Ordered by node_id."""

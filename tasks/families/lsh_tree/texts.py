@@ -2,9 +2,9 @@
 
 They are read from tables by digest: `documents`, `passages` and `plain` of a shard, or `summaries` of a block. The
 nodes of a group have passages of any shard, a few of each. So a worker that needs some texts of a shard writes all of
-them to a file of the run's scratch folder and memory-maps it from then on, which takes a fraction of the time to unpack
-tables. The files hold at most the texts of the corpus and are removed with the run; if the store is a bucket, hosts
-other than the driver's remove them in a later run, after a day (`storage.object_store`).
+them to a file in the run's scratch folder and memory-maps it from then on, in a fraction of the time of reading tables.
+The files contain at most the texts of the corpus and are removed with the run; if the store is a bucket, hosts other
+than the driver's remove them in a later run, after a day (`storage.object_store`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tasks.stages.split.plain import TEXT_COLUMNS, Plain
 from tasks.stages.split.split import embedded_text
 
 _READ = 96
-"""Tables of summaries that a worker caches."""
+"""The number of tables of summaries that a worker caches."""
 
 
 def texts_of(part: Part[Any], digests: Mapping[str, str], chosen: pa.Array | None = None) -> Iterator[tuple[str, str]]:
-    """Yield ids and texts of a shard's passages, as embedded, or of a block's summaries. chosen: ids; default: all."""
+    """Yield ids and texts of a shard's passages, as embedded, or of a block's summaries. chosen: ids; None: all."""
     if "summaries" in digests:
         table = _summaries(part.store.url, digests["summaries"])
     elif chosen is None:

@@ -1,11 +1,11 @@
 """Stage `lsh_tree`: passages and summaries as the rows of one tree (EraRAG, section III).
 
 Rows are numbered layer by layer: passages in the usual order (shards by label), then summaries in the order of their
-tables `summaries/<block>`. The pack `tree`: indexmill.families.lsh_tree.schema.
+tables `summaries/<block>`. The pack `tree` is described in indexmill.families.lsh_tree.schema.
 
-It is one pack of the whole corpus: the number of each node's parent, two bytes up to 65,536 summaries. Blocks with the
-ids of children would write less when four documents change, but a reader would have to look up 400,000 ids before its
-first answer.
+It is one pack for the whole corpus, with the number of each node's parent: two bytes for up to 65,536 summaries. Blocks
+with the ids of children would write less when four documents change, but a reader would have to look up 400,000 ids
+before its first answer.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def counts(pack: Mapping[str, NDArray[Any]]) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class SegmentTreeSettings(StageSettings):
-    """smallest, largest: the bounds of a segment's nodes. layers: the most layers."""
+    """smallest, largest: the bounds of a segment's size. layers: the maximum number of layers."""
 
     smallest: int
     largest: int
@@ -76,7 +76,7 @@ def _compute(part: Part[SegmentTreeSettings]) -> Outputs:
 
 
 def _parents(below: Ids, packs: list[Mapping[str, NDArray[Any]]]) -> NDArray[np.int64]:
-    """Return each node's parent among the nodes of some blocks; raises ValueError for a node without one."""
+    """Return each node's parent among the nodes of some blocks; raises ValueError for a node without a parent."""
     children = _as_ids(np.concatenate([pack["children.ids"] for pack in packs]))
     child_counts = np.concatenate([np.diff(pack["children.indptr"]) for pack in packs])
     at = pc.index_in(children, value_set=_as_ids(below)).to_numpy()

@@ -1,6 +1,6 @@
 """Stage `lsh_vectors`: the vectors of a group of summaries, by which questions find them (EraRAG, section III.D).
 
-No layer waits for them, so those of all layers are made at once. A vector is found by its text in earlier parts. They
+No layer waits for vectors, so those of all layers are made at once. Vectors in earlier parts are found by text. They
 are stored as float16, which halves their size and changes a cosine by at most 1e-4; copied vectors keep their bits.
 """
 

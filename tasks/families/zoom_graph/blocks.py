@@ -1,12 +1,12 @@
-"""Links in blocks, so that a refresh writes those near a change (`indexmill.families.zoom_graph.similar`).
+"""Links in blocks, so that a refresh writes only blocks near a change (`indexmill.families.zoom_graph.similar`).
 
-A block has the pairs whose lower row lies in its cell. One of ROWS_PER_BLOCK rows, chosen by its name alone, is a
-centre, and a row lies in the cell of its nearest centre, ties by name. Names are hashes, so centres are spread like the
-rows. A changed row changes the links of similar rows, and these lie in a few cells.
+A block has the pairs whose lower row is in its cell. About one in ROWS_PER_BLOCK rows, chosen by name alone, is a
+centre, and a row is in the cell of its nearest centre, ties by name. Names are hashes, so centres are spread like the
+rows. A changed row changes the links of similar rows, and these are in a few cells.
 
-Other divisions of techdocs do worse. By name, every block has links of every region, and a few changed rows rewrite
-all. Tries over hyperplanes keep hardly more neighbours together, since each plane cuts through a neighbourhood. The
-cell nearest to both rows of a pair is no better than that of one of them.
+Other divisions of the corpus techdocs do worse. In blocks by name, every block has links of every region, and a few
+changed rows rewrite all blocks. Tries over hyperplanes hardly keep more neighbours together, since each plane cuts
+through a neighbourhood. The cell nearest to both rows of a pair is no better than that of one of them.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ Names = NDArray[np.uint64]
 Block = Mapping[str, NDArray[Any]]
 
 ROWS_PER_BLOCK = 64
-"""The rows of a block, on average."""
+"""The average number of rows in a block."""
 
-_LETTER = "z"  # of the labels; `tasks.core.groups` has those of others
-_TILE = 4096  # the most rows compared with centres at once
-_PRODUCTS = 1 << 24  # the most products with centres at once
+_LETTER = "z"  # begins the labels; `tasks.core.groups` lists the letters of other labels
+_TILE = 4096  # maximum rows compared with centres at once
+_PRODUCTS = 1 << 24  # maximum products with centres at once
 _PIECE = 1 << 20  # pairs that are decoded at once
 
 
 def blocks_of(links: Links, cells: Rows | None = None) -> Iterator[tuple[int | None, dict[str, NDArray[Any]]]]:
-    """Yield each block with its centre's name, in order; one with None if no centres. cells: of all rows, if known."""
+    """Yield each block with its centre's name (None without centres), in order. cells: all rows' cells, if known."""
     rows, coding = links.rows, Coding(len(links.rows))
     centres = rows.names[_centres(rows)].tolist() or [None]
     cells = cells_of(rows) if cells is None else cells
@@ -62,7 +62,7 @@ def label_of(centre: int | None) -> str:
 
 
 def joined_pairs(blocks: Iterable[Block], rows: LinkedRows) -> NDArray[np.int64]:
-    """Join the pairs of some blocks, in the form of `Links.pairs`; raises UnknownName."""
+    """Join the pairs of some blocks, in the form of `Links.pairs`; raises UnknownName for a row that does not exist."""
     named, coding = NamedRows(rows.names), Coding(len(rows))
     parts = [np.empty(0, dtype=np.int64)]
     for block in blocks:
@@ -74,7 +74,7 @@ def joined_pairs(blocks: Iterable[Block], rows: LinkedRows) -> NDArray[np.int64]
 
 
 def lower_names(block: Block) -> Names:
-    """Return the names of the lower rows of a block's pairs: the rows that lie in its cell."""
+    """Return the names of the lower rows of a block's pairs, which are the rows in its cell."""
     return block["names"][row_lengths(block["indptr"]) > 0]
 
 
@@ -88,7 +88,7 @@ def block_digest(block: Block) -> bytes:
 
 
 def cells_of(rows: LinkedRows, some: slice | Rows = slice(None)) -> Rows:
-    """Return the number of the nearest centre of each row; 0 if there is none."""
+    """Return the number of each row's nearest centre; 0 if there are no centres."""
     numbers, places = np.arange(len(rows))[some], _centres(rows)
     cells = np.zeros(len(numbers), dtype=np.int64)
     if len(places) > 1:
@@ -103,12 +103,12 @@ def cells_of(rows: LinkedRows, some: slice | Rows = slice(None)) -> Rows:
 def refreshed_cells(rows: LinkedRows, origins: Rows, earlier: Mapping[int, Rows]) -> Rows:
     """Return the cells of all rows, most of them from an earlier set.
 
-    origins: as in `Links`. earlier: by the name of a centre, rows of the earlier set that lay in its cell. Rows in no
+    origins: see `Links`. earlier: the rows of the earlier set in each cell, by the name of its centre. Rows in no
     earlier cell are compared with all centres, like new rows.
     """
     places = _centres(rows)
     is_kept = origins[places] >= 0
-    was = np.full(origins.max(initial=-1) + 2, -1)  # the cell of each earlier row; the last is that of no row
+    was = np.full(origins.max(initial=-1) + 2, -1)  # the cell of each earlier row; the last is for new rows
     for number, centre in zip(is_kept.nonzero()[0].tolist(), rows.names[places[is_kept]].tolist(), strict=True):
         lay = earlier.get(centre, origins[:0])
         was[lay[lay < len(was) - 1]] = number

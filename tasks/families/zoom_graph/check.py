@@ -23,7 +23,7 @@ def _check_vectors(part: Part[Any], counts: Mapping[str, int]) -> None:
     where = f"document_vectors/{part.job.shard}"
     check_pack(DOCUMENT_VECTORS, pack, where, {"own documents": len(ids)})
     names = id_hashes(ids)[:, :8].copy().view(">u8").reshape(-1)
-    refuse_if(not np.array_equal(pack["keys"], names), f"{where}: the vectors are of other documents")
+    refuse_if(not np.array_equal(pack["keys"], names), f"{where}: the vectors belong to other documents")
 
 
 def _check_links(part: Part[Any], counts: Mapping[str, int]) -> None:
@@ -36,7 +36,7 @@ def _check_links(part: Part[Any], counts: Mapping[str, int]) -> None:
 
 
 def check_links(kind: str, blocks: Iterable[Mapping[str, NDArray[Any]]], names: NDArray[np.uint64]) -> None:
-    """Raise CheckError if blocks break their schema, link rows without these names, or overlap."""
+    """Raise CheckError if blocks break their schema, link rows with other names, or overlap."""
     rows = NamedRows(names)
     seen = np.zeros(len(names), dtype=bool)
     for block in blocks:

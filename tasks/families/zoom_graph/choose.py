@@ -1,16 +1,16 @@
 """The links between similar rows, and their refresh (ZoomRAG, section 3.1, eq. 2).
 
-A row chooses its `cap` nearest of those whose similarity exceeds its limit (`moments`); a pair stays if either row
-chose it. Similarities are products on the grid in steps of `similar.STEP`, ties go to the smaller name. So the links
+A row chooses the `cap` nearest of the rows whose similarity exceeds its limit (`moments`); a pair stays if either row
+chose it. Similarities are products on the grid in steps of `similar.STEP`; ties go to the smaller name. So the links
 depend only on the set of names and vectors, not on the order or the number of rows compared at once.
 
-A refresh starts from the links alone. They give what a row chose: of its pairs beyond its limit, the best `cap`. They
-also give its bound: every row above it is among the row's choices. A refresh compares with all rows the new ones, and
-the rows that now choose fewer because a choice was deleted or the limit fell and no new row replaced it. So no
-candidates beyond the links are stored.
+A refresh starts from the links alone. They show what a row chose: the best `cap` of its pairs beyond its limit. They
+also show its bound: all rows with a higher similarity are among its choices. Two sets of rows are compared with all
+rows: new rows, and rows that now choose fewer because a choice was deleted, or the limit fell, and no new row replaced
+it. So no candidates beyond the links are stored.
 
-Millions of rows have a hundred times as many choices: one array of integers (`Coding`), which is filtered, renumbered
-and turned into pairs in place.
+Millions of rows have a hundred times as many choices. They are in one array of integers (`Coding`), which is filtered,
+renumbered and turned into pairs in place.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ Floats = NDArray[np.float32]
 Keys = NDArray[np.int64]
 
 MOST_ROWS = 1 << 23
-"""The most rows, so that a row, a similarity and another row fit 63 bits."""
+"""The maximum number of rows, so that two row numbers and a similarity fit into 63 bits."""
 
 SAMPLE = 8192
-"""Rows from which the remainder of estimated moments is taken."""
+"""The number of rows from which the remainder of estimated moments is computed."""
 
-_STRIP = 256  # rows compared at once: 512 take 100 MB more of 48,000 rows, and no less time
-_TILE = 1 << 15  # rows with which they are compared at once, where moments are estimated
+_STRIP = 256  # rows compared at once; with 512, 48,000 rows take 100 MB more and no less time
+_TILE = 1 << 15  # rows with which they are compared at once, if moments are estimated
 _PIECE = 1 << 20  # choices processed at once
-_MANY = 8  # rows with more than so many times `cap` products beyond the limit are cut one by one
+_MANY = 8  # rows with more than _MANY * `cap` products beyond the limit are cut one by one
 _STEP_BITS = 16
 _STEPS = 1 << _STEP_BITS
 
 
 @dataclass(frozen=True)
 class LinkRule:
-    """threshold: standard deviations above a row's mean. cap: the most links that a row chooses.
+    """threshold: standard deviations above a row's mean. cap: the maximum number of links that a row chooses.
 
-    exact_rows: the most rows with exact moments; for more rows, moments are estimated from `sample` rows.
+    exact_rows: the maximum number of rows for exact moments; for more, they are estimated from `sample` rows.
     """
 
     threshold: float = 3.0
@@ -60,7 +60,7 @@ class LinkRule:
         return rows <= self.exact_rows
 
     def sampled(self, rows: int) -> int:
-        """Return the number of first rows, of `rows`, from which moments are taken."""
+        """Return how many rows, from the first on, are used to compute the moments of `rows` rows."""
         return rows if self.is_exact(rows) else min(self.sample, rows)
 
 
@@ -68,8 +68,8 @@ class LinkRule:
 class LinkedRows:
     """names: `(n,) uint64`, ascending, distinct. vectors: `(n, d) int16`, on the grid.
 
-    some: the rows that have vectors, ascending, as many as `vectors`; None: all. In an earlier set, a row without a
-    vector has that of the new row with its name: its pack is among those of the new set.
+    some: the rows that have vectors, ascending, as many as `vectors`; None for all. In an earlier set, a row without a
+    vector has that of the new row with its name, since both sets have its pack.
     """
 
     names: NDArray[np.uint64]
@@ -78,7 +78,7 @@ class LinkedRows:
 
     @classmethod
     def of(cls, names: NDArray[np.uint64], vectors: NDArray[np.int16]) -> LinkedRows:
-        """Return rows in the order of their names, without those that share one."""
+        """Return rows in the order of their names, without rows that share a name."""
         order = order_of(names)
         return cls(names[order], vectors[order])
 
@@ -98,10 +98,10 @@ def order_of(names: NDArray[np.uint64]) -> Rows:
 
 @dataclass
 class Links:
-    """pairs: in order (`Coding`). limits: `(n,)`. full: rows that chose as many as they may.
+    """pairs: in order (`Coding`). limits: `(n,)`. full: the number of rows that chose `cap` rows.
 
-    compared: rows compared with all; the rest were reused. origins: `(n,)`, each row's number in the earlier set, -1
-    for a new or changed row; None if all rows were compared. Nothing else depends on what was reused.
+    compared: the number of rows compared with all; the rest were reused. origins: `(n,)`, each row's number in the
+    earlier set, -1 for a new or changed row; None if all were compared. Nothing else depends on what was reused.
     """
 
     rows: LinkedRows
@@ -123,7 +123,7 @@ class Choices:
 
 
 def find_links(rows: LinkedRows, rule: LinkRule, earlier: Links | None = None) -> Links:
-    """Find the links of rows, the same with or without `earlier` links of the same rule; ValueError above MOST_ROWS."""
+    """Find the links of rows; `earlier` links of the same rule only save time. Raises ValueError above MOST_ROWS."""
     n = len(rows)
     before = None if earlier is None else _Before(earlier, rows, rule)
     if before is None or is_much(n - len(before.unchanged) + len(before.gone), n):
@@ -170,7 +170,7 @@ def joined_links(rows: LinkedRows, rule: LinkRule, choices: Iterable[Choices]) -
 
 
 def _limits(rows: LinkedRows, rule: LinkRule) -> Callable[[Moments, Rows], Rows]:
-    """Return a function from the moments of all rows, and some rows, to the limits of these."""
+    """Return a function that computes the limits of some rows from the moments of all rows."""
     n = len(rows)
     if rule.is_exact(n):
         return lambda moments, some: moments.limits(some, rule.threshold)
@@ -219,7 +219,7 @@ def _refreshed(rows: LinkedRows, rule: LinkRule, before: _Before) -> Links:
 
 
 class _Products:
-    """Products of rows with tiles of all, whole numbers on the grid; the first tile has the rows for moments."""
+    """Products of rows with tiles of all rows, as integers on the grid; the first tile has the rows for moments."""
 
     def __init__(self, rows: LinkedRows, rule: LinkRule) -> None:
         n = len(rows)
@@ -252,9 +252,8 @@ class _Products:
 class Coding:
     """Choices and pairs as integers that sort like them.
 
-    A choice is a row, the similarity, better ones first, and the chosen row. A pair is the lower row, the higher row,
-    and the similarity. `best`, `beyond` and `pairs` work in place: they overwrite their argument and return a view of
-    it.
+    A choice has the choosing row, the similarity (higher first) and the chosen row. A pair has the lower and the higher
+    row and the similarity. `best`, `beyond` and `pairs` overwrite their argument and return a view of it.
     """
 
     def __init__(self, rows: int) -> None:
@@ -270,15 +269,15 @@ class Coding:
         return keys
 
     def owners(self, keys: Keys) -> Rows:
-        """Return the row that chooses."""
+        """Return the rows that choose."""
         return keys >> (self._bits + _STEP_BITS)
 
     def steps(self, keys: Keys) -> Rows:
-        """Return the similarity."""
+        """Return the similarities."""
         return LARGEST_STEP - ((keys >> self._bits) & (_STEPS - 1))
 
     def partners(self, keys: Keys) -> Rows:
-        """Return the chosen row."""
+        """Return the chosen rows."""
         return keys & ((1 << self._bits) - 1)
 
     def best(self, keys: Keys, cap: int) -> Keys:
@@ -304,7 +303,7 @@ class Coding:
         return int(np.count_nonzero(self._runs(keys)[1] >= cap))
 
     def _runs(self, keys: Keys) -> tuple[Rows, Rows]:
-        """Return where the choices of each row that has any begin, and their numbers, from keys in order."""
+        """Return the start and number of the choices of each row that has any, from keys in order."""
         starts = [np.zeros(min(len(keys), 1), dtype=np.int64)]
         for some in _pieces(len(keys) - 1):
             owners = self.owners(keys[some.start : some.stop + 1])
@@ -375,7 +374,7 @@ class _Before:
         same = np.zeros(len(rows), dtype=bool)
         if len(before) and rule.is_exact(len(before)) == rule.is_exact(len(rows)):
             same = before.names[place] == rows.names
-        self._vector = np.arange(len(before))  # of each earlier row; -1: that of the row of its name
+        self._vector = np.arange(len(before))  # each earlier row's vector; -1: that of the new row with its name
         if before.some is not None:
             self._vector = np.full(len(before), -1)
             self._vector[before.some] = np.arange(len(before.some))
@@ -397,7 +396,7 @@ class _Before:
         return origins
 
     def moments(self, table: _Products) -> Moments:
-        """Return the moments of unchanged rows, over the unchanged rows of the sample. table: of all rows."""
+        """Return the moments of unchanged rows, over unchanged rows of the sample. table: the products of all rows."""
         was, moments = self._earlier.moments, Moments.zeros(len(self._names), self._earlier.moments.sampled)
         moments.sums[self.unchanged], moments.squares[self.unchanged] = was.sums[self.old], was.squares[self.old]
         sampled, sampled_before = (self._rule.sampled(len(one)) for one in (self._names, self._earlier.rows))
@@ -451,13 +450,13 @@ class _Before:
     def joining(self, products: Floats, rows: Rows, first: int, coding: Coding) -> Keys:
         """Return the new rows that may be among the choices of unchanged ones: those above their bounds.
 
-        products: of new rows with a tile of all rows that begins with the row `first`.
+        products: the products of new rows with a tile of all rows that begins with the row `first`.
         """
         strip_rows, columns = (products >= self._floor[first : first + products.shape[1]]).nonzero()
         steps = _steps(products[strip_rows, columns])
         columns += first
         old = self.old[self.unchanged.searchsorted(columns)]
-        tie = steps == self._bound[old]  # of a full row
+        tie = steps == self._bound[old]  # with the last choice of a full row
         stay = ~tie | (self._names_of_bounds[old] >= self._names[rows[strip_rows]])
         return coding.keys(columns[stay], steps[stay], rows[strip_rows][stay])
 
@@ -468,7 +467,7 @@ class _Before:
 
 
 def _nearest(coding: Coding, rows: Rows, first: int, products: Floats, limits: Rows, cap: int) -> Keys:
-    """Return the choices of some rows within a tile, in order. products: with this tile, which loses its diagonal."""
+    """Return the choices of some rows within a tile, in order. products: those with the tile, which are modified."""
     (inside,) = ((rows >= first) & (rows < first + products.shape[1])).nonzero()
     products[inside, rows[inside] - first] = -2 * UNIT
     owners, partners = (products >= ((limits + 1) * STEP).astype(np.float32)[:, None]).nonzero()
@@ -482,7 +481,7 @@ def _nearest(coding: Coding, rows: Rows, first: int, products: Floats, limits: R
 
 
 def _pieces(length: int) -> Iterator[slice]:
-    """Return consecutive slices of an array, so that computing with it takes little memory."""
+    """Return consecutive slices of an array, which bound the memory of computations."""
     return (slice(first, min(first + _PIECE, length)) for first in range(0, length, _PIECE))
 
 

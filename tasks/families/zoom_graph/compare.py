@@ -1,4 +1,4 @@
-"""Stage `compare_rows`: the choices of the rows of a range of names, if the links of all rows are made anew.
+"""Stage `compare_rows`: the choices of the rows in a range of names, if the links of all rows are rebuilt.
 
 `zoom_links` refreshes the links of the previous version in one part. If there is none, or too much has changed, all
 rows are compared with all. That is quadratic, so the rows are cut into ranges, each a part, and `zoom_links` joins
@@ -29,7 +29,7 @@ from tasks.families.zoom_graph.moments import Moments
 Pack = Mapping[str, NDArray[Any]]
 
 SOURCES = {"documents": "document_vectors", "entities": "names"}
-"""The outputs with the vectors of each kind of rows."""
+"""The output with the vectors of each kind of row."""
 
 INPUTS = (
     Input("document_vectors", DOCUMENT_VECTORS, each=True, optional=True),
@@ -39,15 +39,15 @@ INPUTS = (
 PACKS_PER_RANGE = 128
 """The number of packs of vectors above which rows are cut into more ranges."""
 
-_MOST_BITS = 6  # the most bits of names that tell ranges apart: each part reads all vectors
+_MOST_BITS = 6  # maximum bits of names that define a range: each part reads all vectors
 
 CHOICES = PackSchema(
-    "what the rows of a range choose",
+    "the choices of the rows in a range",
     {
         "limits": Array("int64", ("rows",), "the similarity that a row's choices exceed"),
-        "sums": Array("int64", ("rows",), "of each row: see `tasks.families.zoom_graph.moments`"),
-        "squares": Array("int64", ("rows",), "the same"),
-        "indptr": pointers("rows", "choices", "where each row's choices begin, and the end", SMALLEST),
+        "sums": Array("int64", ("rows",), "the sum of each row: see `tasks.families.zoom_graph.moments`"),
+        "squares": Array("int64", ("rows",), "the sum of squares of each row"),
+        "indptr": pointers("rows", "choices", "the first choice of each row, and the end", SMALLEST),
         "partners": Array(SMALLEST, ("choices",), "the chosen rows, by their numbers among all"),
         "steps": Array("int16", ("choices",), "similarities"),
         "cells": Array(SMALLEST, ("rows",), "the number of each row's nearest centre"),
@@ -78,19 +78,19 @@ class CompareSettings(CompareLinkSettings):
 
 
 def row_ranges(packs: int) -> list[str]:
-    """Return the first bits of the names of each range, for rows in this number of packs of vectors."""
+    """Return the first bits of the names in each range. packs: the number of packs of vectors."""
     return bit_ranges(packs, PACKS_PER_RANGE, _MOST_BITS)
 
 
 def linked_rows(packs: Sequence[Pack], read_vectors: Sequence[bool] | None = None) -> LinkedRows:
-    """Return the rows of packs of vectors. read_vectors: which packs' vectors to read; None: all."""
+    """Return the rows of packs of vectors. read_vectors: whether to read each pack's vectors; None for all."""
     read_vectors = [True] * len(packs) if read_vectors is None else read_vectors
     names = [pack["entity_keys" if "entity_keys" in pack else "keys"] for pack in packs]
     joined = np.concatenate([np.empty(0, dtype=np.uint64), *names])
     order = order_of(joined)
     has_vector = np.asarray(read_vectors, dtype=bool).repeat([len(one) for one in names])
     (some,) = has_vector[order].nonzero()
-    place = np.full(len(joined), -1)  # of each row's vector
+    place = np.full(len(joined), -1)  # the position of each row's vector
     place[order[some]] = np.arange(len(some))
     vectors, first = np.empty((len(some), packs[0]["vectors"].shape[1] if packs else 1), dtype=np.int16), 0
     for pack, pack_names, has in zip(packs, names, read_vectors, strict=True):
@@ -103,13 +103,13 @@ def linked_rows(packs: Sequence[Pack], read_vectors: Sequence[bool] | None = Non
 
 
 def _on_grid(pack: Pack) -> NDArray[np.int16]:
-    """Return the vectors of a pack on the grid; those of names are rounded to it here."""
+    """Return a pack's vectors on the grid. Vectors of names are normalised and rounded; others are on the grid."""
     vectors = pack["vectors"]
     return on_grid(unit_vectors(vectors)).astype(np.int16) if "entity_keys" in pack else vectors
 
 
 def rows_of(names: NDArray[np.uint64], bits: str) -> slice:
-    """Return the rows, by ascending names, whose names begin with some bits."""
+    """Return the range of rows whose names begin with some bits. names: ascending."""
     rest = 64 - len(bits)
     first = int(bits or "0", 2) << rest
     last = first + (1 << rest) - 1
@@ -117,7 +117,7 @@ def rows_of(names: NDArray[np.uint64], bits: str) -> slice:
 
 
 def choices_of(rows: LinkedRows, packs: Sequence[Pack]) -> Iterator[Choices]:
-    """Yield the choices in the packs of all ranges of some rows, in their order."""
+    """Yield the choices in the packs of all ranges, in their order."""
     coding, first = Coding(len(rows)), 0
     for pack in packs:
         lengths = row_lengths(pack["indptr"])

@@ -1,4 +1,4 @@
-"""Stage `document_vectors`: the vectors of a shard's documents on the grid, the normalised means of their passages'.
+"""Stage `document_vectors`: the normalised mean of each document's passage vectors, on the grid, for a shard.
 
 A document without passages has a vector of zeros. The rows are those of the shard's table `documents`.
 """
@@ -19,7 +19,7 @@ from tasks.core.stage import Input, Output, Outputs, Part, Stage, shared_tables
 
 
 def mean_vectors(owners: NDArray[np.int64], vectors: NDArray[np.float32], documents: int) -> NDArray[np.int16]:
-    """Return each document's normalised mean vector, on the grid. owners: each vector's document, grouped."""
+    """Return each document's normalised mean vector, on the grid. owners: each vector's document, in groups."""
     sums = np.zeros((documents, vectors.shape[1]))
     first = np.flatnonzero(np.diff(owners, prepend=-1))
     sums[owners[first]] = np.add.reduceat(vectors, first, axis=0, dtype=np.float64) if len(first) else 0.0

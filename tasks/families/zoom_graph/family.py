@@ -1,4 +1,4 @@
-"""The family zoom_graph: similarity links, and the links of mentions of the shared stage `mention_links`."""
+"""The family zoom_graph: its own similarity links, and the mention links made by the shared stage `mention_links`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Packs = Sequence[Mapping[str, NDArray[Any]]]
 
 
 def counts(mention_links: Packs, zoom_state: Packs) -> dict[str, int]:
-    """Return the graph's sizes for the manifest; full rows chose all links they may. zoom_state: one pack per kind."""
+    """Return the graph's sizes for the manifest; full rows have chosen `cap` links. zoom_state: one pack per kind."""
     keys = np.concatenate([np.empty(0, np.uint64), *(pack["entity_keys"] for pack in mention_links)])
     similar = [pack["counts"].tolist() for pack in zoom_state]
     (documents, documents_full), (entities, entities_full) = [*similar, [0, 0]][:2]

@@ -41,22 +41,22 @@ Block = Mapping[str, NDArray[Any]]
 _LINKS = {"documents": "document_links", "entities": "entity_links"}
 
 STATE = PackSchema(
-    "what a refresh of links starts from, beside the links",
+    "the data from which a refresh starts, besides the links",
     {
         "sources": Array("uint8", ("sources", 32), "the digests of the packs with the rows, in order"),
-        "blocks": Array("uint8", ("blocks", 16), "of the blocks of links, ascending"),
-        "centres": Array("uint64", ("blocks",), "the name of each block's centre; 0 where there is none"),
-        "sums": Array(SMALLEST, ("rows",), "of each row: see `tasks.families.zoom_graph.moments`; at least 0"),
-        "squares": Array(SMALLEST, ("rows",), "the same"),
-        "limits": Array("int16", ("limits",), "the similarity that links exceed; none where moments give it"),
-        "counts": Array("int64", (2,), "pairs, and rows that chose as many as they may"),
+        "blocks": Array("uint8", ("blocks", 16), "the digests of the blocks of links, ascending"),
+        "centres": Array("uint64", ("blocks",), "the name of each block's centre; 0 if there is none"),
+        "sums": Array(SMALLEST, ("rows",), "the sum of each row: see `tasks.families.zoom_graph.moments`; at least 0"),
+        "squares": Array(SMALLEST, ("rows",), "the sum of squares of each row"),
+        "limits": Array("int16", ("limits",), "the similarity that links exceed; empty if moments determine it"),
+        "counts": Array("int64", (2,), "the number of pairs, and of rows that chose the maximum"),
     },
 )
 
 
 @dataclass(frozen=True)
 class PreviousLinks:
-    """The links of an earlier part. cells: by the name of a block's centre, the rows that have pairs there."""
+    """The links of an earlier part. cells: the rows that have pairs in a block, by the name of its centre."""
 
     links: Links
     cells: Mapping[int, NDArray[np.int64]]
@@ -102,7 +102,7 @@ def _is_made(run: Run, spec: PartSpec) -> bool:
 
 
 def _can_refresh(run: Run, spec: PartSpec) -> bool:
-    """Return True if the previous version has links of most rows; in a plan, which lacks new rows, if it may."""
+    """Return True if the previous version has links of most rows. A plan, which lacks the new rows, assumes it."""
     earlier = run.earlier_part(STAGE.name, spec.shard)
     if earlier is None or run.cold or earlier.row_space != row_space_of(STAGE, spec.settings):
         return False
@@ -123,7 +123,7 @@ def _can_refresh(run: Run, spec: PartSpec) -> bool:
 
 
 def _signatures(run: Run, digests: Iterable[str]) -> NDArray[np.uint64] | None:
-    """Return a number for each row of packs of vectors, by name and vector; None if a pack is lost."""
+    """Return a hash of each row's name and vector in packs of vectors; None if a pack is lost."""
     signatures = [np.empty(0, dtype=np.uint64)]
     for digest in sorted(digests):
         pack = run.pack(digest)
@@ -153,7 +153,7 @@ def state_of(
 
 
 def known_links(state: Block, rows: LinkedRows, blocks: Mapping[bytes, Block], rule: LinkRule) -> PreviousLinks | None:
-    """Read links from a private pack, its rows and blocks (by digest, more allowed); None if they do not match."""
+    """Read links from a private pack, its rows and blocks (by digest, others ignored); None if they do not match."""
     centres = dict(zip((one.tobytes() for one in state["blocks"]), state["centres"].tolist(), strict=True))
     n = len(rows)
     if not centres.keys() <= blocks.keys() or n != len(state["sums"]):
@@ -201,7 +201,7 @@ def _compute(part: Part[ZoomLinkSettings]) -> Outputs:
         centres.append((name, centre))
         if name in stored:
             reused[label] = stored[name]
-        blocks[label] = earlier[stored[name]] if name in stored else block  # the mapped one, so that this is freed
+        blocks[label] = earlier[stored[name]] if name in stored else block  # the memory-mapped block, to free this one
     return Outputs(
         packs={"zoom_state": state_of(links, rule, sources, centres), **blocks},
         counts={"rows_compared": links.compared, "rows_found": len(rows) - links.compared},
@@ -212,7 +212,7 @@ def _compute(part: Part[ZoomLinkSettings]) -> Outputs:
 def _earlier_links(
     part: Part[ZoomLinkSettings], states: Iterable[Block], blocks: Mapping[bytes, Block]
 ) -> Iterator[PreviousLinks]:
-    """Yield the links of earlier parts whose packs of vectors all exist. states, blocks: of all earlier parts."""
+    """Yield the links of earlier parts whose packs of vectors all exist. states, blocks: from all earlier parts."""
     for state in states:
         digests = [one.tobytes().hex() for one in state["sources"]]
         others = set(digests) - set(part.job.inputs.values())

@@ -1,9 +1,9 @@
-"""The limit that a row's links exceed: mean plus deviations of exp(cos) over all other rows (ZoomRAG, section 3.1).
+"""The limit of a row's links: mean plus standard deviations of exp(cos) over all other rows (ZoomRAG, section 3.1).
 
 Up to `exact_rows` rows the moments are exact sums of integers, exp(cos) - 1 in units of 1 / UNITS by a table, so that
-adding a row and taking it out again leaves nothing behind. Above, exp(cos) is split into its second-order polynomial,
-whose moments follow exactly from the sum and the Gram matrix of the vectors, and a remainder, estimated from a sample:
-the rows with the smallest names. Its moments are sums of integers by a table, too.
+removing an added row restores them exactly. For more rows, exp(cos) is split into its second-order polynomial, whose
+moments follow exactly from the sum and the Gram matrix of the vectors, and a remainder, estimated from a sample: the
+rows with the smallest names. The moments of the remainder are sums of integers by a table, too.
 
 A limit is a similarity in steps, rounded to a multiple of GRAIN, 0.001 of cosine. So of the rows with fewer links than
 they may choose, few have another limit after a refresh, and only these are compared with all rows again.
@@ -26,13 +26,13 @@ Rows = NDArray[np.int64]
 Floats = NDArray[np.float32]
 
 UNITS = 512
-"""Units of exp(cos) - 1, so that sums of squares over 65,536 rows seldom need more than 32 bits."""
+"""The units per 1 of exp(cos) - 1, so that sums of squares over 65,536 rows seldom need more than 32 bits."""
 
 REMAINDER_UNITS = 1 << 14
-"""Units of remainders, so that their sums over a sample need no more than 32 bits."""
+"""The units per 1 of remainders, so that their sums over a sample need no more than 32 bits."""
 
 GRAIN = 32
-"""Steps of similarity between two limits."""
+"""The number of steps of similarity between two limits."""
 
 _TILE = 8192  # columns whose exponentials are in memory at once
 _MOST = 1 << 24  # above every product on the grid
@@ -41,7 +41,7 @@ _GRAIN_BITS = 8  # products that differ in these bits alone, by 2e-5 in cosine, 
 
 @dataclass
 class Moments:
-    """sums, squares: `(n,)`, of exp(cos) - 1 in units, and of its square, over all other rows.
+    """sums, squares: `(n,)`, the sums of exp(cos) - 1 in units, and of its square, over all other rows.
 
     sampled: True if they are sums of the remainders of both polynomials, over the other rows of the sample.
     """
@@ -56,10 +56,9 @@ class Moments:
         return cls(np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64), sampled)
 
     def add(self, products: Floats, columns: NDArray[np.intp], first: int = 0, sign: int = 1) -> None:
-        """Add the products of some rows with a tile of all, `(m, w)`, to the moments of columns; sign -1 subtracts
-        them.
+        """Add the products of rows with a tile, `(m, w)`, to the moments of columns; sign -1 subtracts them.
 
-        columns: numbers of rows, ascending. first: the row with which the tile begins.
+        columns: row numbers, ascending. first: the row with which the tile begins.
         """
         for sums, squares, at in self._sums(products, 0):
             mine = columns[slice(*columns.searchsorted((first + at.start, first + at.stop)))]
@@ -111,7 +110,7 @@ class Moments:
 
 
 class Polynomials:
-    """The moments of the polynomial part of all rows of a set; with those of remainders, their limits.
+    """The moments of the polynomial part of all rows; with the moments of remainders they give the limits.
 
     With c the cosine, exp(c) - 1 = c + c^2/2 + (remainder), and its square is c^2 + (remainder). Sums of c and c^2 over
     all rows are those of exact integers; the Gram matrix is rounded to whole numbers per row first, so that float64
@@ -130,7 +129,7 @@ class Polynomials:
         self._gram = np.rint(gram / max(n, 1) * 16)
 
     def limits(self, remainders: Moments, rows: Rows, threshold: float) -> Rows:
-        """Return the limits of some rows. remainders: of the same set and sample."""
+        """Return the limits of some rows. remainders: the moments of remainders for the same set and sample."""
         limits = np.empty(len(rows), dtype=np.int64)
         for first in range(0, len(rows), _TILE):
             some = slice(first, first + _TILE)
@@ -156,8 +155,8 @@ class Polynomials:
 def exponentials() -> NDArray[np.float64]:
     """Return exp(cos) - 1 in units, as whole numbers, for each grain of products; the grain from 0 is in the middle.
 
-    A table, since numpy's exponentials differ in the last bit between processors. Here that would show only in a value
-    within 1e-9 of a half, and there is none.
+    It is a table of rounded values, since numpy's exponentials differ in the last bit between processors. Only a value
+    within 1e-9 of a half could round differently, and there is none.
     """
     return np.asarray(np.rint(np.expm1(_cosines()) * UNITS))
 

@@ -9,5 +9,5 @@ from indexmill.models.prompts import read_prompt
 
 
 def prompt(name: str, folder: Path | None = None) -> Prompt:
-    """Read the text and version of the prompt `<name>.md`, from `folder` if it is there: see ``read_prompt``."""
+    """Read the text and version of the prompt `<name>.md`, from `folder` if it has the file: see ``read_prompt``."""
     return read_prompt(Path(__file__).parent / f"{name}.md", folder)

@@ -1,4 +1,4 @@
-"""The causes for which parts are made again: their differences from the parent's parts.
+"""The reasons why parts are made again: their differences from the parent's parts.
 
 A part's key is a hash and cannot be decomposed. So the current code replays the stages with the settings, the models
 and the parts of the parent. If a replayed key differs from the key in the parent's lineage, the code has changed;
@@ -29,11 +29,11 @@ from tasks.stages.ingest import part as ingest_part
 from tasks.stages.ingest.shard_plan import digest_of_documents
 
 Cause = Literal["first", "cold", "model", "code", "settings", "corpus", "lost"]
-"""In this order: no version yet, `--cold`, the fingerprint of encoder, recogniser or summariser, the stage's version or
-libraries, the settings that a stage reads, documents, or a missing or damaged part of the parent."""
+"""In this order: there is no version yet; `--cold`; a model's fingerprint; the stage's version or libraries; the
+settings that a stage reads; documents; a missing or damaged part of the parent."""
 
 CAUSES: tuple[Cause, ...] = ("first", "cold", "model", "code", "settings", "corpus", "lost")
-"""The causes by precedence: of several, the first is reported."""
+"""The causes by precedence: the first that applies is reported."""
 
 _MODELS = frozenset({"describer", "encoder", "extractor", "fingerprint", "summariser", "tokenizer", "writer"})
 """The settings of a stage that identify its model."""
@@ -44,7 +44,7 @@ _PLACES = frozenset({"layer", "level"})
 
 @dataclass(frozen=True)
 class PlannedPart:
-    """A part of the next version. is_made: False if it is reused. certain: False if it may prove unnecessary."""
+    """A part of the next version. is_made: False if it is reused. certain: False if it may not be needed."""
 
     stage: Stage[Any]
     spec: PartSpec
@@ -56,15 +56,14 @@ class PlannedPart:
 
 @dataclass(frozen=True)
 class Why:
-    """The cause for which a part is made. certain: False if its inputs may prove the same, so that it is reused."""
+    """The cause for which a part is made. certain: False if its inputs may turn out unchanged, so it may be reused."""
 
     cause: Cause
     certain: bool = True
 
 
 class ParentReplay(BaseRun):
-    """The parts that the current code requests for the parent's corpus, settings and models: `specs`, by stage and
-    label.
+    """The parts (`specs`, by stage and label) that the current code requests for the parent's corpus and settings.
 
     Raises ValidationError if the parent's settings are no longer valid.
     """
@@ -75,7 +74,7 @@ class ParentReplay(BaseRun):
     parent = None
 
     def __init__(self, store: Store, manifest: Manifest, entries: Iterable[LineageEntry]) -> None:
-        # The settings of the corpus make no parts.
+        # The settings of the corpus affect no part.
         shaping = {name: value for name, value in manifest.configuration.items() if name != "corpus"}
         configuration = Configuration.model_validate(shaping)
         super().__init__(configuration, PublishedModels(configuration, manifest))
@@ -97,7 +96,7 @@ class ParentReplay(BaseRun):
         self._same_code: dict[str, bool] = {}
         self.specs: dict[str, dict[str, PartSpec]] = {}
         for step in self.steps:
-            with contextlib.suppress(KeyError):  # a stage that the parent did not have
+            with contextlib.suppress(KeyError):  # the parent did not have a stage
                 step.drive(self)
 
     def wants_layer(
@@ -151,14 +150,14 @@ def causes_of(
     *,
     cold: bool,
 ) -> list[Why | None]:
-    """Find the cause of each part that is made, None for a reused one; `parts` are in the order of the data flow.
+    """Find the cause of each part that is made, None for a reused part; `parts` are in the order of the data flow.
 
     planned: placeholder digests of unknown outputs. former: None if the parent is damaged or was written with settings
     that are no longer valid.
     """
     stages = {part.stage.name for part in parts}
     causes: list[Why | None] = []
-    origin: dict[str, Cause] = {}  # by output that the parent does not have
+    origin: dict[str, Cause] = {}  # causes by output that the parent does not have
     same: set[str] = set()  # unknown outputs that may be unchanged
     had = {digest for entry in parent.lineage.entries for digest in entry.outputs.values()} if parent else set()
     keys = {(entry.stage, entry.key) for entry in parent.lineage.entries} if parent else set()
@@ -201,12 +200,12 @@ def _cause(
     stage = part.stage.name
     if stage == "encoder":  # its conversion is part of the model's fingerprint
         return "model"
-    if not part.stage.listed:  # for parts that cannot start from earlier ones: of another model, or other settings
+    if not part.stage.listed:  # such parts cannot start from earlier parts: the model or settings changed
         origins = {origin[digest] for digest in part.spec.inputs.values() if digest in origin}
         return next((cause for cause in CAUSES if cause in origins), "settings")
     specs = former.specs.get(stage, {})
     if not specs:
-        return "settings"  # a family that was enabled
+        return "settings"  # a family was enabled
     if not former.parts.get(stage) or not former.keeps_code(stage):
         return "code"
     if stage == "ingest":
@@ -221,7 +220,7 @@ def _cause(
             direct.add("model" if name in _MODELS else "settings")
     now, was = set(part.spec.inputs.values()), set(before.inputs.values())
     inherited: set[Cause] = {origin.get(digest, "corpus") for digest in now - was}
-    if not inherited:  # the only difference is a removal: of documents, or of a family that was disabled
+    if not inherited:  # only something was removed: documents, or a family that was disabled
         disabled = any((was - now) & set(part.outputs.values()) for part in former.parts_of_others(stages))
         inherited.add("settings" if disabled else "corpus")
     causes = direct or inherited

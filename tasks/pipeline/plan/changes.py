@@ -1,4 +1,4 @@
-"""The differences between a snapshot and its planned successor: documents, settings and other mappings."""
+"""The differences between a snapshot and its planned successor: documents, and settings or other mappings."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DocumentChanges:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A changed value, with its dotted name; None on a side where it does not exist."""
+    """A changed value. name: its dotted name. was, now: None if the value does not exist."""
 
     name: str
     was: Any
@@ -50,8 +50,8 @@ def changed(was: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") ->
 def document_changes(before: Iterable[pa.Table], now: Iterable[pa.Table], untouched: int) -> DocumentChanges:
     """Compare documents (`schemas.tables.DOCUMENTS`) of changed shards.
 
-    untouched: the number of documents in the other shards. A new document counts as moved if one with the same title,
-    text and metadata was removed, as by a rename.
+    untouched: the number of documents in the other shards. A new document counts as moved if a document with the same
+    title, text and metadata was removed, for example by a rename.
     """
     old, new = _contents(before), _contents(now)
     removed = Counter(body for identity, (_, body) in old.items() if identity not in new)

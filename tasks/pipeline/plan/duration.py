@@ -18,9 +18,9 @@ _RUNS = 20
 
 @dataclass(frozen=True, slots=True)
 class Seconds:
-    """Bounds of the wall-clock time and of the work summed over workers, from the rates of past runs.
+    """Bounds of the wall-clock time and of the work of all workers, from the rates of past runs.
 
-    runs: the runs behind the rates. unjudged: stages with work to do that no past run has done.
+    runs: the runs that gave the rates. unjudged: stages with work to do that no past run has done.
     """
 
     low: float
@@ -83,7 +83,7 @@ def seconds_of(
 def _wall(ended: list[StoredRun], low: float, high: float, workers: int) -> tuple[float, float]:
     """Return wall-clock bounds for seconds of work: the best past ratio of wall time to work, plus an overhead.
 
-    The upper bound allows for the least overhead that a past run had over perfectly busy workers.
+    The upper bound includes the least overhead of any past run over fully busy workers.
     """
     took = []
     for run in ended:
@@ -113,7 +113,7 @@ def _by_vector(ended: Iterable[StoredRun]) -> set[str]:
 
 
 def _embed(run: StoredRun) -> dict[str, Any]:
-    """Return the settings of the encoder as a run recorded them; empty if it recorded none."""
+    """Return the encoder settings that a run recorded; empty if it recorded none."""
     configuration = run.start.details.get("configuration")
     settings = configuration.get("embed") if isinstance(configuration, dict) else None
     return EmbedSettings.of_encoder(settings) if isinstance(settings, dict) else {}

@@ -22,8 +22,8 @@ ENOUGH = 3
 """The minimum number of answers of a task for an estimate."""
 
 MANY = 30
-"""The minimum number of answers of a task for a bound from mean and deviation; with fewer, each call is assumed to take
-somewhat more than the largest answer."""
+"""The minimum number of answers of a task for a bound from mean and deviation; with fewer, each call is assumed to use
+somewhat more tokens than the largest answer."""
 
 _READ, _SAMPLE = 20_000, 4000
 """The maximum numbers of ledger records read and of the model's answers used. The ledger is sorted by its keys, which
@@ -31,13 +31,13 @@ are hashes, so the first records are a random sample."""
 
 _DEVIATIONS = 3
 _DRIFT, _MARGIN = 1.1, 1.25
-"""The margins of the likely bound: standard deviations of the sum, a factor on the mean since new texts may be longer,
+"""The margins of the likely bound: standard deviations of the sum; a factor on the mean, since new texts may be longer;
 and a factor on the largest of a few answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The mean, deviation and maximum of the input and output tokens of one task's answers. answers: their number."""
+    """The mean, deviation and maximum of the input and output tokens of one task's answers. answers: the number."""
 
     answers: int
     mean: tuple[float, float]
@@ -47,7 +47,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Expected input and output tokens, and a bound that they are unlikely to exceed, from `answers` answers."""
+    """Expected input and output tokens, and a bound that they are unlikely to exceed. answers: the sample size."""
 
     expected: tuple[int, int]
     likely: tuple[int, int]
@@ -69,8 +69,8 @@ def rates_of(store: Store, model: str) -> dict[str, Rate]:
 def judge(uses: Iterable[LlmUse], rates: Mapping[str, Rate]) -> Judged | None:
     """Estimate the tokens of one model's calls; None if no task has enough answers.
 
-    A task with too few answers adds its worst case to the likely bound; its expected tokens are the same share of its
-    worst case as for the other tasks.
+    A task with too few answers adds its worst case to the likely bound. The ratio of its expected tokens to its worst
+    case is assumed to be that of the other tasks.
     """
     expected, likely, worst, unjudged = (np.zeros(2) for _ in range(4))
     answers: dict[str, int] = {}
@@ -84,7 +84,7 @@ def judge(uses: Iterable[LlmUse], rates: Mapping[str, Rate]) -> Judged | None:
             continue
         for task in use.tasks:
             rate = rates.get(task)
-            if rate is None:  # no answer has led to this call yet
+            if rate is None:  # no answer has required this call yet
                 continue
             answers[task] = rate.answers
             share = rate.answers / first.answers

@@ -62,9 +62,9 @@ class PlanSettings(Record):
 class PlanParts:
     """The numbers of parts and vectors to be made and to be reused.
 
-    Groups of nodes that are not computed yet count as many as in the previous version. certain: excludes parts that may
-    be reused after all, since their inputs are made again and may come out the same, and parts that may not be needed:
-    layers, and groups of nodes that are not computed yet.
+    Groups of nodes that are not computed yet are assumed to be as many as in the previous version. certain: excludes
+    parts that may be reused after all, since their inputs are made again and may turn out the same, and parts that may
+    not be needed: layers, and groups of nodes that are not computed yet.
     """
 
     made: int = 0
@@ -72,7 +72,7 @@ class PlanParts:
     reused: int = 0
     vectors_made: int = 0
     vectors_reused: int = 0
-    causes: dict[Cause, int] = field(default_factory=dict)  # parts made
+    causes: dict[Cause, int] = field(default_factory=dict)  # parts to be made, by cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ class Cost:
     """The price of all LLM calls. `models`: calls, tokens and bounds of each model, by name.
 
     low, high: bounds that hold for any answers. expected, likely: an estimate from the answers in the ledger, and a
-    bound that the price is unlikely to exceed; None if there are too few answers. answers: the number of answers behind
-    them. unpriced: called models without a price, which the totals exclude.
+    bound that the price is unlikely to exceed; None if there are too few answers. answers: the number of these answers.
+    unpriced: called models without a price, which the totals exclude.
     """
 
     currency: str
@@ -179,7 +179,7 @@ def cost_of(
 
 
 def _counted(uses: Iterable[LlmUse]) -> Judged | None:
-    """Return the tokens as a tokenizer has counted them; None unless it has counted all uses."""
+    """Return the tokens as counted by a tokenizer; None unless it has counted all uses."""
     counts = [use.counted for use in uses]
     token_ranges = [count for count in counts if count is not None]
     if len(token_ranges) < len(counts):
@@ -200,7 +200,7 @@ class Approved:
     max_cost: float | None = None
 
     def check_cost(self) -> None:
-        """Raise BudgetReached if the likely cost, or else the worst, is too high.
+        """Raise BudgetReached if the likely cost (or, if it is unknown, the worst case) is too high.
 
         Raises ConfigurationError if a model has no price.
         """
@@ -236,8 +236,8 @@ class Approved:
             drifted.append("settings differ: " + ", ".join(map(str, settings[:_MANY])) + more)
         if drifted:
             raise GateRefused(
-                f"the plan no longer holds: {'; '.join(drifted)}. Nothing was made: review a new plan "
-                "(`indexmill plan -o FILE`) and build with that"
+                f"the plan is no longer valid: {'; '.join(drifted)}. Nothing was made: review a new plan "
+                "(`indexmill plan -o FILE`) and build with it"
             )
 
     def beside(self, report: RunReport, seconds: float) -> dict[str, JsonValue]:
@@ -290,7 +290,7 @@ def _parent_drift(plan: Plan, build: CorpusRun) -> list[str]:
     if was == now:
         return []
     versions = [f"version {parent[0]} ({parent[1][:12]})" if parent else "no version" for parent in (was, now)]
-    return [f"it was made at {versions[0]}, and the index is at {versions[1]}"]
+    return [f"it was made for {versions[0]}, but the index is at {versions[1]}"]
 
 
 def _corpus_drift(plan: Plan, build: CorpusRun) -> list[str]:

@@ -5,8 +5,8 @@ split, recognise, resolve, the encoder's conversion) run if a part is missing. F
 follow from their inputs. The content of such a part is unknown, so its digest is a placeholder that is in no receipt,
 and every stage that reads it makes its own part again.
 
-Language models are never called. If the recogniser is one, the rules' output takes its place; if extraction uses one,
-extraction without a model does. The parts that follow are then guesses, with wide bounds for the calls about them.
+Language models are never called. If the recogniser is a language model, rules replace it; if extraction uses one,
+extraction without a model replaces it. The parts that follow are then guesses, with wide bounds for their calls.
 """
 
 from __future__ import annotations
@@ -76,18 +76,18 @@ class Planner(CorpusRun):
     def __init__(self, setup: RunSetup) -> None:
         super().__init__(setup)
         self.planned: list[PlannedPart] = []
-        self._rows: dict[str, Range | None] = {}  # of planned outputs, by placeholder digest
+        self._rows: dict[str, Range | None] = {}  # rows of planned outputs, by placeholder digest
         self._guessed: set[str] = set()  # digests of readable guesses and of parts made from them
-        self._labels: dict[str, str] = {}  # of groups that may turn out not to exist, by output digest
+        self._labels: dict[str, str] = {}  # labels of groups that may turn out not to exist, by output digest
         self._llm: list[LlmUse] = []
         self._texts: list[EncoderTexts] = []
         self._in_doubt = False  # True if the current layer of summaries may not be needed
         self._stages_in_doubt: set[str] = set()
 
     def plan(self, history: Iterable[StoredRun], workers: int) -> Plan:
-        """Drive all stages and return the plan.
+        """Run all steps and return the plan.
 
-        The time on `workers` workers is estimated from the runs in `history`. Raises the errors that the build would
+        The time with `workers` workers is estimated from the runs in `history`. Raises the errors that the build would
         raise before it makes anything: bad input, a gate, a missing model.
         """
         for step in self.steps:
@@ -135,7 +135,7 @@ class Planner(CorpusRun):
         )
 
     def _vectors(self) -> LlmUse | None:
-        """Return the use of an encoder behind an endpoint by all parts, which share equal texts; None without one."""
+        """Return all parts' use of an encoder's endpoint, where equal texts are sent once; None without an endpoint."""
         if self.choice.endpoint is None:
             return None
         is_recorded = recorded_dimension(self.store, self.encoder_access("encoder")) is not None
@@ -155,7 +155,7 @@ class Planner(CorpusRun):
         return super().wants_layer(stage, label, wants_another, parts, table)
 
     def mark_uncertain(self, stage: str = "") -> None:
-        """Mark the following parts, up to the next part of the whole corpus, as possibly not needed."""
+        """Mark the following parts, up to the next part of the whole corpus, as possibly unnecessary."""
         if stage:
             self._stages_in_doubt.add(stage)
         else:
@@ -233,13 +233,13 @@ class Planner(CorpusRun):
             receipts[key] = self._expected(stage, first[key], key, estimate, existing.get(key))
             self.progress.advance(stage.name)
         parts = self.record_receipts(stage, {spec.shard: receipts[keys[spec.shard]] for spec in specs})
-        self.progress.end(stage.name, f"{report.parts_made} to make, {report.parts_reused} there")
+        self.progress.end(stage.name, f"{report.parts_made} to make, {report.parts_reused} to reuse")
         return parts
 
     def _expected(
         self, stage: Stage[Any], spec: PartSpec, key: str, estimate: Estimate, existing: Receipt | None
     ) -> Receipt:
-        """Return the receipt of a part to be made; a part that was made before keeps its outputs."""
+        """Return the receipt of a part to be made; a part that was made earlier keeps its outputs."""
         outputs = existing.outputs if existing else self._parents_outputs.get((stage.name, key))
         if estimate.stand_ins and not (outputs and all(self.store.blob_size(digest) for digest in outputs.values())):
             outputs = dict(estimate.stand_ins)
@@ -266,7 +266,7 @@ class Planner(CorpusRun):
     def _guess(self, stage: Stage[Any], spec: PartSpec, uses: Sequence[LlmUse]) -> Iterable[LlmUse]:
         """Return the model calls of a part, with wide bounds if its inputs are guessed.
 
-        The bounds of a per-shard stage stay, since it makes calls about each document whatever else it reads.
+        The bounds of a per-shard stage are not widened, since it makes calls about each document in any case.
         """
         guessed = not _is_of_shards(stage) and self._is_guessed(spec)
         return [use.guessed(_GUESS) for use in uses] if guessed else uses

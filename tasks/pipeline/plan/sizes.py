@@ -19,8 +19,8 @@ from tasks.pipeline.plan.causes import PlannedPart, Why
 class PlanBytes:
     """The bytes to be written: `snapshot`, for artifacts, and `work`, for parts that only later builds read.
 
-    low: the parts that are certain to be made; high: all. unjudged: stages with parts to make that the previous version
-    does not have.
+    low: the bytes of the parts that are certain to be made; high: those of all parts. unjudged: stages with parts to
+    make that the previous version does not have.
     """
 
     snapshot: Range
@@ -33,8 +33,8 @@ def sizes_of(
 ) -> PlanBytes | None:
     """Estimate the bytes of the parts to be made (those with a cause in `why`); None without a readable parent.
 
-    Assumes that a stage takes as many bytes per document as in the parent, evenly over its parts. documents: the number
-    in the current corpus. A part whose blobs all exist adds nothing.
+    Assumes that a stage takes as many bytes per document as in the parent, evenly over its parts. documents: the size
+    of the current corpus. A part whose blobs all exist adds nothing.
     """
     if parent is None or parent.manifest is None:
         return None

@@ -1,1 +1,1 @@
-"""The checks before anything is published."""
+"""The checks that run before anything is published."""

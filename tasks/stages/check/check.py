@@ -1,6 +1,6 @@
 """Stage `check`: compare the artifacts with each other before anything is published.
 
-All parts exist by then, so a disagreement is a bug, or bytes that changed on disk: the check raises an error that names
+All parts exist by then, so a disagreement means a bug or changed bytes on disk. The check raises an error that names
 the artifact, and nothing is published. Each shard of documents or of entities, and each group of texts, has its own
 check, so that a refresh checks only what changed; the check of the whole corpus (the label `all`) relies on these
 checks. No id can be in two shards, since a shard's label is a prefix of the hashes of its ids.
@@ -116,7 +116,7 @@ def _by_group(run: Run, check: Check) -> dict[str, dict[str, str]]:
 
 
 def _of_the_whole(run: Run) -> dict[str, str]:
-    """Return the digests that whole-corpus checks may read: of whole-corpus parts, and of every label's parts."""
+    """Return the digests that whole-corpus checks may read, from whole-corpus parts and from every label's parts."""
     digests: dict[str, str] = {}
     for declared in (declared for check in _declared(run.checks, whole=True) for declared in check.inputs):
         stage, _, output = declared.name.partition("/")
@@ -142,7 +142,7 @@ def _compute(part: Part[CheckSettings]) -> Outputs:
 def _summed(part: Part[CheckSettings]) -> Counter[str]:
     labels = part.labels("checked")
     nested = [outer for outer, inner in pairwise(labels) if inner.startswith(outer)]
-    refuse_if(bool(nested), f"the shard {nested[:1]} contains another: rows may be duplicated")
+    refuse_if(bool(nested), f"the shard {nested[:1]} contains another shard: rows may be duplicated")
     counts = Counter[str]()
     for label in labels:
         counts.update(json.loads(part.path(part.digest(f"checked/{label}")).read_bytes()))

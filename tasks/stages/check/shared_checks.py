@@ -69,14 +69,14 @@ def _check_locations(part: Part[Any]) -> None:
     same = owners[1:] == owners[:-1]
     refuse_if(bool((same & (starts[1:] <= starts[:-1])).any()), f"{where}: locations do not ascend")
     outside = bool(((starts < 0) | (starts >= lengths.to_numpy()[owners])).any())
-    refuse_if(outside, f"{where}: a location is outside of its document's text")
+    refuse_if(outside, f"{where}: a location is outside its document's text")
     refuse_if(bool((pages < 1).any()), f"{where}: a location is on a page below 1")
     boxes = places.field("box").drop_null()
     strange = bool((pc.list_value_length(boxes).to_numpy() != 4).any()) or boxes.flatten().null_count > 0
     refuse_if(strange, f"{where}: a box does not have four sides")
     sides = boxes.flatten().to_numpy().reshape(-1, 4)
     ordered = np.isfinite(sides).all() and bool((sides[:, :2] <= sides[:, 2:]).all())
-    refuse_if(not ordered, f"{where}: a box has sides that are not numbers, or not in order")
+    refuse_if(not ordered, f"{where}: the sides of a box are not numbers or not in order")
 
 
 def _check_titles(part: Part[Any], _: Mapping[str, int]) -> None:
@@ -85,12 +85,12 @@ def _check_titles(part: Part[Any], _: Mapping[str, int]) -> None:
     vectors = unit_vectors(pack["vectors"])
     refuse_if(len(vectors) != len(titles), f"{where}: {len(vectors)} rows for {len(titles)} documents")
     keys = keys_array([row_key(title) for title in titles])
-    refuse_if(not np.array_equal(pack["text_keys"], keys), f"{where}: vectors of other titles")
+    refuse_if(not np.array_equal(pack["text_keys"], keys), f"{where}: the vectors belong to other titles")
     titled = np.array([bool(title) for title in titles], dtype=np.bool_)
     check_lengths(vectors[titled], where)
     refuse_if(bool(vectors[~titled].any()), f"{where}: a document without a title has a vector")
     rows = passage_documents(part)
-    refuse_if(not np.array_equal(pack["passage_document"], rows), f"{where}: passages of other documents")
+    refuse_if(not np.array_equal(pack["passage_document"], rows), f"{where}: the passages belong to other documents")
 
 
 def _check_mention_links(part: Part[Any], counts: Mapping[str, int]) -> None:
@@ -102,10 +102,10 @@ def _check_mention_links(part: Part[Any], counts: Mapping[str, int]) -> None:
         part.table("sentences", "passage_id"),
     ]
     for name, begins in layout_of(*tables).items():
-        refuse_if(not np.array_equal(pack[name], begins), f"{where}: {name} are those of other rows")
+        refuse_if(not np.array_equal(pack[name], begins), f"{where}: {name} belong to other rows")
     ids = [part.table(name, "entity_id").column(0) for name in ("mentions", "extracted") if part.has(name)]
     keys = entity_keys(pc.unique(pa.chunked_array([chunk for column in ids for chunk in column.chunks], pa.string())))
-    refuse_if(not np.array_equal(pack["entity_keys"], np.sort(keys)), f"{where}: links of other entities")
+    refuse_if(not np.array_equal(pack["entity_keys"], np.sort(keys)), f"{where}: the links belong to other entities")
 
 
 def _check_linked_entities(part: Part[Any], counts: Mapping[str, int]) -> None:
@@ -124,7 +124,7 @@ def _check_extraction(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
 
 
 def check_extraction(tables: Mapping[str, pl.DataFrame], passages: pl.Series, label: str) -> None:
-    """Raise CheckError where a shard's extraction (schemas EXTRACTION) has duplicate ids or dangling references."""
+    """Raise CheckError if a shard's extraction (schemas EXTRACTION) has duplicate ids or dangling references."""
     units, links, entities, relations = (tables[name] for name in EXTRACTION)
     for name, key, table in (
         ("units", ["unit_id"], units),
@@ -152,13 +152,13 @@ def check_extraction(tables: Mapping[str, pl.DataFrame], passages: pl.Series, la
 def _check_entities(part: Part[Any], _: Mapping[str, int]) -> dict[str, int]:
     """Compare the vectors of an entity shard's names with its entities; return the number of entities."""
     label, keys = part.job.shard, _entity_keys(part)
-    refuse_if(bool((keys[1:] <= keys[:-1]).any()), f"entities/{label}: not in the order of their ids")
+    refuse_if(bool((keys[1:] <= keys[:-1]).any()), f"entities/{label}: the rows are not in the order of their ids")
     bits = label[1:]
     strange = int(np.count_nonzero(keys >> np.uint64(64 - len(bits)) != int(bits, 2))) if bits else 0
     refuse_if(strange > 0, f"entities/{label}: {strange} entities belong to another shard")
     pack = part.pack("names")
     unknown = np.setdiff1d(pack["entity_keys"], keys)
-    refuse_if(len(unknown) > 0, f"names/{label}: {len(unknown)} vectors of missing entities")
+    refuse_if(len(unknown) > 0, f"names/{label}: {len(unknown)} vectors belong to missing entities")
     check_lengths(unit_vectors(pack["vectors"]), f"names/{label}")
     return {"entities": len(keys)}
 
@@ -181,7 +181,7 @@ def check_descriptions(
     entities: NDArray[np.uint64],
     label: str,
 ) -> dict[str, int]:
-    """Raise CheckError where an entity shard's descriptions (schemas DESCRIBED, RELATED) and vectors disagree.
+    """Raise CheckError if an entity shard's descriptions (schemas DESCRIBED, RELATED) and vectors disagree.
 
     entities: the keys of all entities of the shard. Returns counts of described entities, related pairs and relations.
     """
@@ -189,16 +189,16 @@ def check_descriptions(
     ids = described["entity_id"].to_list()
     refuse_if(any(before >= after for before, after in pairwise(ids)), f"{where}: not in the order of their ids")
     unknown = np.setdiff1d(NameIndex.keys(ids), entities)
-    refuse_if(len(unknown) > 0, f"{where}: {len(unknown)} descriptions of missing entities")
+    refuse_if(len(unknown) > 0, f"{where}: {len(unknown)} descriptions belong to missing entities")
     texts = [entity_text(*row) for row in described.select("surface", "type", "description").iter_rows()]
     digests = [row_key(text).hex() for text in texts]
     refuse_if(digests != described["digest"].to_list(), f"{where}: a text does not match its digest")
-    refuse_if(bool((described["passages"] < 1).any()), f"{where}: an entity mentioned in no passage")
+    refuse_if(bool((described["passages"] < 1).any()), f"{where}: no passage mentions an entity")
     where = f"description_vectors/{label}"
     refuse_if(len(vectors["vectors"]) != len(ids), f"{where}: {len(vectors['vectors'])} rows for {len(ids)} entities")
-    refuse_if(not np.array_equal(vectors["keys"], id_hashes(ids)), f"{where}: vectors of other entities")
+    refuse_if(not np.array_equal(vectors["keys"], id_hashes(ids)), f"{where}: the vectors belong to other entities")
     text_keys = [key.tobytes().hex() for key in vectors["text_keys"]]
-    refuse_if(text_keys != digests, f"{where}: vectors of other texts")
+    refuse_if(text_keys != digests, f"{where}: the vectors belong to other texts")
     check_lengths(vectors["vectors"], where)
     where = f"related/{label}"
     pairs = list(related.select("source", "target").iter_rows())
@@ -214,7 +214,7 @@ def check_descriptions(
 def _check_mentions(part: Part[Any], counts: Mapping[str, int]) -> None:
     mentioned = _distinct(part, "entity_id", "mentions", "extracted")
     refuse_if(
-        mentioned != counts["entities"], f"{counts['entities']} entities for {mentioned} ids mentioned or extracted"
+        mentioned != counts["entities"], f"{counts['entities']} entities for {mentioned} mentioned or extracted ids"
     )
 
 
@@ -231,12 +231,12 @@ def _check_all_described(part: Part[Any], counts: Mapping[str, int]) -> None:
         return
     extracted = _distinct(part, "entity_id", "extracted")
     refuse_if(
-        counts["described"] != extracted, f"{counts['described']} described entities for {extracted} extracted ones"
+        counts["described"] != extracted, f"{counts['described']} described entities for {extracted} extracted entities"
     )
     relations, expected = counts["relations"], counts["extracted_relations"]
     refuse_if(
         relations != expected,
-        f"related pairs have {relations} relations, of {expected} extracted ones",
+        f"related pairs have {relations} relations for {expected} extracted relations",
     )
     ids = part.tables("described", "entity_id").column("entity_id").combine_chunks()
     related = part.tables("related", "target").column("target")
@@ -249,7 +249,7 @@ def _check_all_described(part: Part[Any], counts: Mapping[str, int]) -> None:
 def check_same_as(pairs: pa.Table, ids: pa.Array) -> None:
     """Raise CheckError unless the pairs (schema SAME_AS) are distinct, in order, and name only described entities."""
     rows = list(zip(*(pairs.column(name).to_pylist() for name in ("entity_id", "other_id")), strict=True))
-    refuse_if(any(before >= after for before, after in pairwise(rows)), "same_as: not in the order of the ids")
+    refuse_if(any(before >= after for before, after in pairwise(rows)), "same_as: rows not in the order of their ids")
     refuse_if(any(first >= second for first, second in rows), "same_as: a pair is not in the order of its ids")
     for name in ("entity_id", "other_id"):
         described = pc.all(pc.is_in(pairs.column(name), ids)).as_py()

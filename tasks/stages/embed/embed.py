@@ -1,8 +1,8 @@
 """Stages `embed` and `embed_names`: vectors, copied from earlier parts where possible, and computed otherwise.
 
-Vectors are the expensive rows of a build. A row key hashes everything that determines a vector, except the model: for a
-passage vector the embedded text, for a pooled sentence vector that text and the span, for a separate sentence vector
-its own text. The model is in the receipt's `row_space`, so two models never share a row.
+Vectors are the expensive rows of a build. A row key hashes everything that determines a vector, except the model: the
+embedded text for a passage vector, that text and the span for a pooled sentence vector, and the sentence's own text for
+a separate sentence vector. The model is in the receipt's `row_space`, so two models never share a row.
 
 Vectors are also most of a snapshot's bytes. So sentence vectors, which are only compared with a question, are stored as
 directions quantised to 8 bits (`indexmill.retrieve.directions`), and a shard's rows are cut into pieces, so that a
@@ -46,11 +46,11 @@ Span = tuple[int, int]
 KEY_BYTES = 16
 
 PIECE_BYTES = 1 << 19
-"""The maximum bytes of a piece's vectors, unless one document alone has more. Pieces of a half or a quarter would save
-a small incremental build a megabyte, but copying a snapshot would take two or four times as many requests."""
+"""The maximum bytes of a piece's vectors, unless one document alone has more. Pieces of half or a quarter of this size
+would save small incremental builds a megabyte, but copying a snapshot would take two or four times as many requests."""
 
 TEXT_VECTORS = PackSchema(
-    "vectors of texts that belong to something with an id, row by row",
+    "vectors of texts, each of which belongs to an object with an id",
     {
         "keys": Array("uint8", ("texts", 32), "the SHA-256 of each id"),
         "text_keys": Array("uint8", ("texts", KEY_BYTES), "the row key of each text"),
@@ -143,7 +143,7 @@ def missing_passages(
 
 @dataclass(frozen=True)
 class TextVectors:
-    """The vectors of a stage that embeds one text per row: vectors of earlier parts, and a plan's estimate of the rest.
+    """The vectors of a stage that embeds one text per row: those of earlier parts, and an estimate of the others.
 
     texts: returns the texts of a part. keys: the name of the array of row keys in the stage's packs.
     """
@@ -173,7 +173,7 @@ def embed_texts(
     dimension: int,
     dtype: DTypeLike = np.float32,
 ) -> tuple[NDArray[Any], list[bytes], int]:
-    """Return the texts' vectors (n, d), their row keys, and the number of vectors computed, one for equal texts."""
+    """Return the texts' vectors (n, d), their row keys, and the number of computed vectors (one for equal texts)."""
     keys = [row_key(text) for text in texts]
     vectors = np.empty((len(texts), dimension), dtype=dtype)
     copied = reusable.copy_into(keys, vectors)
@@ -226,7 +226,7 @@ def embed_passages(
     known_passages: Vectors,
     known_sentences: Vectors,
 ) -> tuple[Floats, list[bytes], Directions, list[bytes], int]:
-    """Return vectors of passages and, pooled from the same pass, the directions of their sentences.
+    """Return the vectors of passages and, pooled in the same pass, the directions of their sentences.
 
     `spans[i]` are the sentences of `texts[i]`, as offsets in it. A passage is encoded if its own vector or one of its
     sentences' is missing. Returns passage vectors, their keys, sentence directions in order, their keys, and the number

@@ -1,6 +1,6 @@
 """Stage `embed_names`: the directions of the canonical names of an entity shard.
 
-The pack `names` (indexmill.retrieve.shared_schema) has no row for an entity without a vector. Directions of earlier
+The pack `names` (indexmill.retrieve.shared_schema) has no row for an entity without a vector. Directions in earlier
 parts are copied.
 """
 
@@ -20,7 +20,7 @@ from tasks.stages.embed.embed import TextVectors, embed_texts, keys_array
 
 
 def drive(run: Run) -> None:
-    """Run the stage: embed the canonical names whose vectors no earlier part contains."""
+    """Embed the canonical names whose vectors no earlier part contains."""
     settings = run.opened_encoder.vector_settings
     shards = sorted(run.outputs("named").items())
     run.make(STAGE, [PartSpec(name.partition("/")[2], {"names": digest}, settings) for name, digest in shards])

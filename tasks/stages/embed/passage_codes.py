@@ -1,4 +1,4 @@
-"""Stage `passage_codes`: the codes that a reader scans for the nearest passages, a quarter of the vectors' bytes.
+"""Stage `passage_codes`: the codes that a reader scans for the nearest passages, a quarter as large as the vectors.
 
 Each passage has one code: its vector plus that of its document's title, weighted as in dense retrieval
 (`indexmill.retrieve.code_scan`), so that one scan ranks by both.

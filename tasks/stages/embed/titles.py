@@ -1,7 +1,7 @@
 """Stage `embed_titles`: the directions of the titles of a shard's documents.
 
-The pack `titles` also has the document of each passage, so that a reader needs no table. A title is cut in the same way
-as before a passage (`tasks.stages.split.split.title_prefix`). Vectors of earlier parts are copied.
+The pack `titles` also has the document of each passage, so that a reader needs no table. A title is truncated as it is
+before a passage (`tasks.stages.split.split.title_prefix`). Vectors in earlier parts are copied.
 """
 
 from __future__ import annotations

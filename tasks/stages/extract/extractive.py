@@ -1,7 +1,7 @@
 """Stage `extract` without a model: sentences become units, and the words between two names become relations.
 
-It is a pure function of a passage, its document's title and the mentions in both. As in the graphs, dates and numbers
-are not entities: they would link passages that have nothing else in common.
+The extraction is a pure function of a passage, its document's title and the mentions in both. As in the graphs, dates
+and numbers are not entities: they would link passages that have nothing else in common.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TYPES = ("work", "code", "name", "title", "part", "alias")
 """Kinds of mentions, the most informative first. An entity's type is the first of these kinds among its mentions."""
 
 _WORDS, _LONGEST_WORDING = 8, 80  # the maximum words and characters of a relation
-_DESCRIPTION = 320  # characters, unless one sentence is longer
+_DESCRIPTION = 320  # the maximum characters of a description, unless one sentence is longer
 _LONGEST_TEXT = 2_000  # the maximum characters of a unit or a description
 
 _SPACE = re.compile(r"\s+")
@@ -88,7 +88,7 @@ def extract(text: str, sentences: Sequence[tuple[int, int, int]], mentions: Sequ
     """Extract entities and units from a passage. sentences: ordinal, start and end; mentions: in text order.
 
     A unit is a sentence with its entities; a sentence without entities gets the subjects of the title or of the text
-    above. The words between two consecutive names are a relation from the first to the second if they are few, stay
+    above. The words between two consecutive names are a relation from the first to the second if they are few, are
     within one clause, and do not merely join the names. An entity is described by the sentence with the highest score,
     and by a second sentence if both are short. Sentences that begin with the entity, or have many words, score high.
     """
@@ -123,7 +123,7 @@ def extract(text: str, sentences: Sequence[tuple[int, int, int]], mentions: Sequ
 
 
 def _relations(text: str, mentions: Sequence[PassageMention], line: str) -> Iterator[Relation]:
-    """Yield the relations between consecutive names of a sentence; of nested names only the outermost count."""
+    """Yield the relations between consecutive names in a sentence; only the outermost of nested names count."""
     last: PassageMention | None = None
     for mention in mentions:
         if last is not None and mention.start < last.end:
@@ -171,7 +171,7 @@ def _description(best: Sequence[tuple[int, int]], statements: Sequence[_Sentence
 
 
 def extract_all(texts: MentionTexts) -> list[Extraction]:
-    """Extract from each passage of some documents."""
+    """Return the extraction of each passage of some documents."""
     ids = texts.passages["passage_id"].to_pylist()
     sentences = _by_passage(texts.sentences, ids, "ordinal", "start", "end")
     mentions = _by_passage(texts.mentions, ids, *PassageMention._fields)

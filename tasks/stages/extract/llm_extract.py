@@ -49,7 +49,7 @@ BY_SENTENCES = "by_sentences"
 """The output that lists the documents with a passage extracted without a model, or whose second request was refused."""
 
 _VERSION = 1
-"""The version of the parser of answers: raise it whenever its result changes."""
+"""The version of the answer parser: raise it whenever its result changes."""
 
 _EXTRACT, _RELATIONS = "extract", "relations"
 """The tasks of prompts and answers: the first request about a passage, and the second request to repair relations."""
@@ -65,7 +65,7 @@ SCHEMA = object_schema(
 MENDED = object_schema(relations=list_schema(number={"type": "integer"}, **_RELATION))
 
 _MOST_ENTITIES, _MOST_UNITS, _MOST_RELATIONS, _MOST_MALFORMED = 200, 200, 400, 40  # examined per passage
-_TITLE, _NAME, _KIND, _WORDING = 200, 200, 60, 400  # characters
+_TITLE, _NAME, _KIND, _WORDING = 200, 200, 60, 400  # maximum characters
 _LEAST_OUTPUT, _MOST_OUTPUT = 1_024, 8_192  # tokens
 _PER_TOKEN = (2, 6)  # UTF-8 bytes per token of a prompt, minimum and maximum
 _EMPTY = 8  # tokens of an answer that extracts nothing
@@ -173,7 +173,7 @@ class ExtractionDraft:
         return draft
 
     def add_mended(self, relations: Sequence[Mapping[str, Any]]) -> None:
-        """Add each repaired relation of an answer that fits MENDED once; count and drop relations still malformed."""
+        """Add the repaired relations of an answer (schema MENDED), each once; count and drop those still malformed."""
         remaining = dict(enumerate(self.malformed, 1))
         self.malformed = []
         for relation in relations[: 2 * _MOST_MALFORMED]:
@@ -215,7 +215,7 @@ class ExtractionDraft:
             self.counts["relations_beyond"] += 1
 
     def _add(self, place: int, relation: Mapping[str, str]) -> bool:
-        """Add a relation to a unit if it has a wording and links two different entities; return whether it did."""
+        """Add a relation to a unit and return True if it has a wording and links two different entities."""
         source, target = (canonical_name(_clean(relation[end])) for end in ("source", "target"))
         wording = shortened(_clean(relation["relation"]), _WORDING)
         if not wording or source == target or not {source, target} <= self.entities.keys():
@@ -228,7 +228,7 @@ class ExtractionDraft:
         return True
 
     def _may_be_mended(self, parts: Mapping[str, str]) -> bool:
-        """Return whether entities exist, and each end is missing, contains an entity's name, or is part of one."""
+        """Return True if there are entities, and each end is empty, contains an entity's name or is part of one."""
         names = [f" {name} " for name in self.entities]
         for end in ("source", "target"):
             words = " ".join(canonical_words(parts[end]))
@@ -238,7 +238,7 @@ class ExtractionDraft:
 
 
 def _surface(stated: str, text: str, title: str, words: str) -> str:
-    """Return a name as written in the passage, else in the title; as stated if only its words match; else empty."""
+    """Return a name as written in the passage or title, or as stated if only its words match; otherwise empty."""
     for where in (text, title):
         place = place_of(stated, where)
         if place is not None:
@@ -269,7 +269,7 @@ class ExtractionResult(NamedTuple):
 def find_extractions(
     texts: MentionTexts, extractor: Extractor, ask_all: Callable[[Sequence[Request]], list[AskResult]]
 ) -> ExtractionResult:
-    """Extract from some documents' passages with one request each, and a second if relations are malformed."""
+    """Return the extraction of each passage, by one request, and a second request if relations are malformed."""
     counts: Counter[str] = Counter()
 
     def answers(requests: Mapping[int, Request]) -> dict[int, AskResult]:
@@ -303,7 +303,7 @@ def _rows(texts: Texts) -> Iterator[tuple[str, str, str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class LlmExtractSettings(ExtractorSettings):
-    """Settings of the stage `extract`. prompts: the two prompts. asking: how to call the model."""
+    """Settings of the stage `extract`. prompts: the two prompts. asking: the access to the model."""
 
     prompts: Extractor = worker_arg()
     asking: LlmAccess = worker_arg()

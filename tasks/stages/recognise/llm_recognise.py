@@ -34,7 +34,7 @@ from tasks.stages.resolve.name_counts import UNLINKED_KINDS
 from tasks.stages.split.plain import TEXTS, changed_texts
 
 BY_RULES = "by_rules"
-"""The output that lists the documents whose mentions the rules found."""
+"""The output that lists the documents whose mentions were found by the rules."""
 
 _PER_TOKEN = (2, 6)  # UTF-8 bytes per token of a prompt, minimum and maximum
 _EMPTY = 4  # tokens of an answer without entities
@@ -42,7 +42,7 @@ _EMPTY = 4  # tokens of an answer without entities
 
 @dataclass(frozen=True, kw_only=True)
 class LlmRecogniseSettings(RecogniserSettings):
-    """Settings of the stage `recognise`. asking: how to call the model."""
+    """Settings of the stage `recognise`. asking: the access to the model."""
 
     recogniser: LlmRecogniser = worker_arg()
     asking: LlmAccess = worker_arg()
@@ -138,7 +138,7 @@ def estimate(part: Part[LlmRecogniseSettings], expected: Expected) -> Estimate:
         result = find_mentions(documents, recogniser, look_up)
         by_rules.extend(result.by_rules)
         placed = place_mentions(documents, passages, sentences, result.mentions)
-        unasked = pc.is_in(placed["kind"], pa.array(UNLINKED_KINDS))  # a model returns no dates and numbers
+        unasked = pc.is_in(placed["kind"], pa.array(UNLINKED_KINDS))  # a model returns no dates or numbers
         return placed.filter(pc.invert(unasked)) if look_up.unknown else placed
 
     mentions, changed = mentions_of(part, find, again=BY_RULES)
@@ -152,7 +152,7 @@ def _stand_ins(document_ids: Sequence[str]) -> pa.Table:
 
 
 def _use(model: str, requests: Sequence[Request]) -> LlmUse:
-    """Return the bounds of the use: one or two calls per request, the second to repair the first answer."""
+    """Return bounds of the use: one or two calls per request, where the second repairs the first answer."""
     low = high = most = 0
     for request in requests:
         size = len(request.instructions.encode()) + len(request.content.encode()) + len(canonical_json(request.schema))

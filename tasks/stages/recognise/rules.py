@@ -42,7 +42,7 @@ def place_mentions(
 ) -> pa.Table:
     """Place document-level mentions in sentences: `document_mentions[i]` are those of document i.
 
-    A mention cut by a passage's end is dropped there; with overlapping passages it may be in two. Subjects are added; a
+    A mention cut by the end of a passage is dropped there; if passages overlap, it may be in two. Subjects are added; a
     title that does not name the subject of its text is an ordinary name (kind `part`).
     """
     titles, texts = documents["title"].to_pylist(), documents["text"].to_pylist()
@@ -63,7 +63,7 @@ def place_mentions(
     base = document[passage] * _FAR + columns["offset"]
     starts, ends = (base + sentences[name].to_numpy() for name in ("start", "end"))
 
-    # Mentions in titles: once for every passage of the document.
+    # Mentions in titles: once in every passage of the document.
     titled = mentions.filter("in_title")
     of_passage, mention = _within(titled["document"].to_numpy(), document, document + 1)
     in_titles = titled[mention].with_columns(passage=pl.Series(of_passage), sentence=pl.lit(TITLE_SENTENCE, pl.Int64))
@@ -117,9 +117,9 @@ def _mentions(
 def _in_force(
     subjects: NDArray[np.int64], starts: NDArray[np.int64], ends: NDArray[np.int64], passages: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the sentences in which a subject begins or which start a passage within its range, and each one's subject.
+    """Return the sentences in which a subject begins or that open a passage in its range, and the subject of each.
 
-    subjects: the key (document * _FAR + offset) of each one's first position, ascending. The others: of the sentences.
+    subjects: the key (document * _FAR + offset) of each subject's start, ascending. The others describe the sentences.
     """
     current = np.searchsorted(subjects, ends) - 1  # a subject named within the sentence applies to it
     applies = current >= 0
@@ -143,7 +143,7 @@ def _within(
 
 @cache
 def recogniser_of(name: str) -> Recogniser:
-    """Return the recogniser of this name, loaded once per process."""
+    """Return the recogniser with a name; it is loaded once per process."""
     return open_recogniser(name)
 
 

@@ -1,8 +1,8 @@
 """The subjects of a text: the subject of each paragraph, from its first sentence.
 
 "The Trail is a 1923 film ..." opens a paragraph about "The Trail", and the following sentences, which say "it" and "the
-film", are about it too. So if titles do not name the subject, a paragraph's subject serves its sentences as a title
-serves a document. All results are pure functions of one document.
+film", are about it, too. So if the title does not name the subject, a paragraph's subject serves as its title. All
+results are pure functions of one document.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ class Subject:
 
 
 class About(NamedTuple):
-    """The subjects of a document. titled: whether its title names one. subjects: of its text, in text order."""
+    """The subjects of a document. titled: whether the title names one. subjects: those of the text, in order."""
 
     titled: bool
     subjects: tuple[Subject, ...]
 
 
 def subjects_of(title: str, text: str, mentions: Sequence[Mention]) -> About:
-    """Find the subjects of a document. mentions: of title and text, in any order.
+    """Find the subjects of a document. mentions: those in title and text, in any order.
 
-    A title names the subject if the text mentions it: most words of the title occur in the text, or one of them in a
-    name there. "Report 12" names none; the subjects are then those of the paragraphs. If the title names the subject,
-    the first paragraph's subject contributes its other names.
+    A title names the subject if the text mentions it: most words of the title occur in the text, or one of them occurs
+    in a name in the text. "Report 12" names no subject; the subjects are then those of the paragraphs. If the title
+    names the subject, the first paragraph's subject contributes other names.
     """
     in_text = sorted((m for m in mentions if m.field == "text" and m.kind in _NAMED), key=lambda m: (m.start, -m.end))
     subjects = _of_paragraphs(text, in_text)
@@ -83,7 +83,7 @@ def subjects_of(title: str, text: str, mentions: Sequence[Mention]) -> About:
 
 
 def _tells(words: set[str], text: str, mentions: Sequence[Mention]) -> bool:
-    """Return whether a text mentions the subject that these words name."""
+    """Return True if a text mentions the subject that these words name."""
     if 2 * len(words.intersection(canonical_words(text))) > len(words):
         return True
     letters = {word for word in words if not word.isdigit()}
@@ -93,7 +93,7 @@ def _tells(words: set[str], text: str, mentions: Sequence[Mention]) -> bool:
 def _of_paragraphs(text: str, mentions: Sequence[Mention]) -> list[Subject]:
     """Return the subjects of a text's paragraphs, in order, from their first sentences.
 
-    A paragraph that opens with a pronoun, or with "the company", continues the subject before it.
+    A paragraph that opens with a pronoun, or with "the company", continues the previous subject.
     """
     starts = [mention.start for mention in mentions]
     subjects: list[Subject] = []
@@ -143,7 +143,7 @@ def _subject(text: str, start: int, stop: int, mentions: Sequence[Mention], open
 
 
 def _phrase(text: str, at: int, stop: int) -> str:
-    """Return the words before the verb of a sentence that defines something, if they begin like a name; else empty."""
+    """Return the words before the verb of a defining sentence if they begin like a name; otherwise empty."""
     if not _CAPITAL.match(text, at) and not text[at : at + 1].isdigit():
         return ""
     match = _PHRASE.match(text, at, stop)

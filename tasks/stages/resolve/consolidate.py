@@ -1,6 +1,6 @@
-"""Joins an entity shard's pieces to descriptions; selects pieces for summarising where there are too many.
+"""Join an entity shard's pieces into descriptions, and select pieces to summarise if there are too many.
 
-The functions are pure, of the tables PIECES and RELATION_PIECES; `tasks.stages.resolve.describe` summarises.
+All functions are pure functions of the tables PIECES and RELATION_PIECES; `tasks.stages.resolve.describe` summarises.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _BETWEEN = " -> "
 
 
 def entity_text(surface: str, type: str, description: str) -> str:  # noqa: A002 - the column's name
-    """Return the text of an entity that is embedded and summarised. A surface is never empty."""
+    """Return an entity's text, which is embedded and summarised. A surface is never empty."""
     head = surface if not type or type in _MENTIONED_AS else f"{surface} ({type})"
     return f"{head}: {description}" if description else head
 
 
 def joined(pieces: Sequence[str], tokens: int) -> str:
-    """Join the first pieces up to about `tokens` tokens, without pieces contained in others."""
+    """Join the first pieces, up to about `tokens` tokens, without pieces that are contained in others."""
     room = tokens
     chosen: list[str] = []
     for piece in pieces:
@@ -47,7 +47,7 @@ def joined(pieces: Sequence[str], tokens: int) -> str:
 def capped(pieces: Sequence[str], tokens: int) -> list[int]:
     """Choose pieces to summarise, by row: those with the smallest hashes, up to about `tokens` tokens.
 
-    So a new or removed piece seldom changes which others are chosen (ours).
+    So a new or removed piece seldom changes which others are chosen.
     """
     chosen: list[int] = []
     for row in sorted(range(len(pieces)), key=lambda row: (row_key(pieces[row]), row)):
@@ -60,11 +60,11 @@ def capped(pieces: Sequence[str], tokens: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Many:
-    """Pieces that are too many to be joined and must be summarised.
+    """The pieces of one text, which are too many to be joined and must be summarised.
 
-    row: the row of the table that gets the text. named: the entity's name, or the names of the pair. all: every piece,
-    in the order of joining. texts: the chosen pieces. about: the passages of the chosen pieces and the names. made_of:
-    the digest of everything that determines the text.
+    row: the table row that gets the text. named: the entity's name, or the names of the pair. all: every piece, in the
+    order of joining. texts: the chosen pieces. about: the passages of the chosen pieces and the names. made_of: the
+    digest of everything that determines the text.
     """
 
     row: int
@@ -88,8 +88,8 @@ class DescribedRows:
     def of(cls, rows: pl.DataFrame, settings: Mapping[str, Any]) -> DescribedRows:
         """Join the pieces of each row, or collect them for summarising.
 
-        rows: with the columns `named`, `texts` (the pieces), `passage_ids` (a passage of each piece) and `named_by`
-        (the passages that the names come from).
+        rows: a table with the columns `named`, `texts` (the pieces), `passage_ids` (a passage of each piece) and
+        `named_by` (the passages that the names come from).
         """
         setting = settings["description"]
         by = {"description": dict(setting), "describer": settings["describer"]}
@@ -110,7 +110,7 @@ class DescribedRows:
 
 
 def entities_of(table: pa.Table, settings: Mapping[str, Any]) -> DescribedRows:
-    """Make the entities of a table PIECES, ordered by id."""
+    """Return the described entities of a table PIECES, ordered by id."""
     part, owner = partial(_part, pl.DataFrame(pl.from_arrow(table))), ["entity_id"]
     types = _by_frequency(part("type"), owner, "passages").select(*owner, type=pl.col("texts").list.first())
     surfaces = part("surface").select(*owner, named=pl.col("text"), named_by=pl.concat_list("passage_id"))
@@ -123,7 +123,7 @@ def entities_of(table: pa.Table, settings: Mapping[str, Any]) -> DescribedRows:
 
 
 def relations_of(table: pa.Table, settings: Mapping[str, Any]) -> DescribedRows:
-    """Make the related pairs of a table RELATION_PIECES, ordered by id. A wording is put between its two ends."""
+    """Return the related pairs of a table RELATION_PIECES, ordered by id. A wording is put between its two ends."""
     part, pair = partial(_part, pl.DataFrame(pl.from_arrow(table))), ["source", "target"]
     kinds = _by_frequency(part("kind"), pair, "relations").select(*pair, kind=pl.col("texts").list.first())
     ends = (
@@ -154,7 +154,7 @@ def _part(pieces: pl.DataFrame, name: str) -> pl.DataFrame:
 
 
 def _by_frequency(pieces: pl.DataFrame, owner: list[str], count: str) -> pl.DataFrame:
-    """Return the `texts` of each owner, by descending frequency, then ascending; and `passage_ids`, one per text."""
+    """Return the `texts` of each owner, the most frequent first, ties in order, and `passage_ids`, one per text."""
     return (
         pieces.sort(*owner, count, "text", descending=[*(False for _ in owner), True, False])
         .group_by(owner, maintain_order=True)

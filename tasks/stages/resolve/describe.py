@@ -1,9 +1,9 @@
 """Stage `describe`: one text for each entity and each related pair, from what the passages say about them.
 
 ArchRAG, section 3.1.1: entities and relations that appear repeatedly are "consolidated by the LLM to generate a
-complete description". A few pieces are simply joined (ours): nothing is lost, and no model is called. More are
-summarised by the model of `llm` or, without one, by their central sentences. A part is made from the pieces of one
-entity shard; it copies the texts that an earlier part made from the same pieces.
+complete description". Here, a few pieces are simply joined: nothing is lost, and no model is called. More
+pieces are summarised by the model of `llm` or, without one, by their central sentences. A part is made from the pieces
+of one entity shard; it copies the texts that an earlier part made from the same pieces.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ class _Shard:
                 yield rows, item
 
     def missing(self) -> list[Many]:
-        """Return the pieces without a text in an earlier part; of equal ones, only the first."""
+        """Return the pieces without a text in an earlier part; among equal items, only the first."""
         new = {item.made_of: item for _, item in reversed([*self.all()]) if item.made_of not in self.reusable.texts}
         return [item for _, item in self.all() if new.pop(item.made_of, None) is not None]
 
     def fill(self, new: Mapping[str, tuple[str, bool]]) -> dict[str, str]:
-        """Put new and reused texts in their rows; return all but fallbacks. new: (text, is fallback) by `made_of`."""
+        """Put new and reused texts in their rows; returns all but fallbacks. new: (text, is fallback) by `made_of`."""
         consolidated: dict[str, str] = {}
         for rows, item in self.all():
             text, stand_in = new.get(item.made_of) or (self.reusable.texts[item.made_of], False)

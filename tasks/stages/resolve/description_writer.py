@@ -14,7 +14,7 @@ from tasks.stages.write.summarise import fingerprint, plain
 from tasks.stages.write.text_writer import TextWriter
 
 _VERSION = 1
-"""The version of the parser of answers: raise it whenever its result changes."""
+"""The version of the answer parser: raise it whenever its result changes."""
 
 
 def _fingerprint(configuration: Configuration, prompt: Prompt | None) -> dict[str, Any]:
@@ -31,7 +31,7 @@ class DescriptionWriter(TextWriter[Many, str]):
     declared, answer_schema = WRITER, text_schema("description")
 
     def key_of(self, item: Many) -> str:
-        """Return the hash of all pieces."""
+        """Return the hash of everything that determines the text."""
         return item.made_of
 
     def content(self, item: Many) -> list[str]:

@@ -1,4 +1,4 @@
-"""Ranges of entities: each part adds up the sums of all shards for the ids that begin with certain bits.
+"""Ranges of entities: each part adds up all shards' sums for the ids that begin with certain bits.
 
 There are 1 to 16 ranges, depending on the number of document shards. Sums are ordered by entity id, so that a part
 reads only the rows of its range. Each range has a trie of entity shards, whose labels are those of one trie over all
@@ -21,14 +21,14 @@ from storage.table_blobs import writer
 from tasks.core.shards import bit_ranges, leaves
 
 SHARDS_PER_RANGE = 128
-"""The number of document shards per range; more shards make more ranges."""
+"""The number of document shards per range."""
 
 _DIGITS = 16
-"""The number of first hexadecimal digits of ids, each with its own row group in a table of sums; the most ranges."""
+"""The number of first hexadecimal digits of ids, each with its own row group in a table of sums; limits the ranges."""
 
 
 def entity_ranges(shards: int) -> list[str]:
-    """Return the labels of the entity ranges for a number of document shards: "e", or "e0" and "e1", and so on."""
+    """Return the labels of the entity ranges for a number of document shards: "e", or "e0" and "e1", etc."""
     return [f"e{bits}" for bits in bit_ranges(shards, SHARDS_PER_RANGE, _DIGITS.bit_length() - 1)]
 
 
@@ -45,7 +45,7 @@ def ranged_bytes(rows: pa.Table, ids: pa.ChunkedArray) -> bytes:
 
 
 def range_rows(paths: Sequence[Path], label: str, schema: pa.Schema) -> pa.Table:
-    """Read the rows of a range from files written by `ranged_bytes`, one file after the other."""
+    """Read the rows of a range from files that `ranged_bytes` wrote, one file after the other."""
     width = _DIGITS >> len(label) - 1
     first = int(label[1:] or "0", 2) * width
     tables = [schema.empty_table()]
@@ -64,7 +64,7 @@ def entity_keys(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
 def cut(tables: Mapping[str, pa.Table], ids: pa.ChunkedArray, label: str, limit: int) -> dict[str, pa.Table]:
     """Cut the tables of a range into entity shards of at most `limit` entities, by `<name>/<label of the shard>`.
 
-    tables: each ordered by its first column, an entity id. ids: of the range's entities, ascending.
+    tables: each ordered by its first column, an entity id. ids: the ids of the range's entities, ascending.
     """
     keys = entity_keys(ids)
     hashes = np.zeros((len(keys), 32), dtype=np.uint8)

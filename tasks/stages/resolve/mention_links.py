@@ -2,7 +2,7 @@
 
 Rows, and the entities in the order of their ids, are numbered within the shard: an entity's id follows from its name,
 so that the pack depends on no other shard, and a reader joins the packs. The arrays are those of MENTION_LINKS
-(indexmill.retrieve.shared_schema). They list all entities of the shard, also those outside the graph, since the shards
+(indexmill.retrieve.shared_schema). They list all entities of the shard, even those outside the graph, since all shards
 together have the rows of the table `entities`.
 """
 
@@ -26,7 +26,7 @@ from tasks.stages.resolve.name_counts import UNLINKED_KINDS
 Integers = NDArray[np.integer]
 
 TITLE_OCCURRENCES = 8
-"""The number of occurrences that a mention in the title, or of a subject, counts as (LinearRAG, eq. 7)."""
+"""The number of occurrences for which a mention in the title, or of a subject, counts (LinearRAG, eq. 7)."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Mentioned:
     """Mentions as columns, one value per mention, without the kinds outside the graph.
 
     sentence: -1 for the title. title: True for the document's title. subject: True for the subject of its sentence and
-    the following ones. passage_sentences: where each passage's sentences begin, and the end. entities: the number of
+    the following sentences. passage_sentences: each passage's first sentence, and the end. entities: the number of
     entities.
     """
 
@@ -49,7 +49,7 @@ class Mentioned:
     def sentences(self) -> Sparse:
         """Return the matrix of sentences by entities.
 
-        The title's entity counts as mentioned in every sentence of the passage, a subject up to the next subject.
+        The title's entity counts as mentioned in every sentence of the passage; a subject counts up to the next one.
         """
         passage, sentence, entity, title, subject = self.passage, self.sentence, self.entity, self.title, self.subject
         count = int(self.passage_sentences[-1])
@@ -72,7 +72,7 @@ class Mentioned:
         return both_ways(self.passage, self.entity, occurrences.astype(np.int32), height, self.entities)[0]
 
     def titles(self, passages: Sparse) -> Integers:
-        """Return the links of `passages` to the document's title or to a subject, ascending."""
+        """Return the positions of those links in `passages` that lead to a title or a subject, ascending."""
         width = max(self.entities, 1)
         links = np.arange(len(passages)).repeat(np.diff(passages.indptr)) * width + passages.indices
         marked = self.title | self.subject
@@ -80,7 +80,7 @@ class Mentioned:
 
 
 def layout_of(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> dict[str, Integers]:
-    """Return where the passages of each document and the sentences of each passage begin, and the ends.
+    """Return the first passage of each document and the first sentence of each passage, and the ends.
 
     Raises ValueError if the rows are not in the order of their owners.
     """
@@ -101,7 +101,7 @@ def mention_links(
 ) -> dict[str, NDArray[Any]]:
     """Compute the arrays (schema MENTION_LINKS) of a shard.
 
-    mentions: with `passage_id`, `sentence`, `entity_id` and `kind`. extracted: with `entity_id`, if there is any.
+    mentions: columns `passage_id`, `sentence`, `entity_id` and `kind`. extracted: column `entity_id`, if there is any.
     """
     ids = [mentions.column("entity_id").combine_chunks().dictionary_encode()]
     if extracted is not None:

@@ -36,10 +36,10 @@ NAME_COUNTS = private(
     told=pa.int64(),  # passages from which the entity is extracted in this form
     linked=pa.bool_(),  # whether a mention links passages
     titles=pa.bool_(),  # whether a mention titles a document
-    passage_id=pa.string(),  # the smallest with this form; empty if there is no extraction
-    passages=pa.int64(),  # of the entity, in the row of its first form; 0 in its other rows
-    mentioning=pa.int64(),  # likewise: passages that mention it
-    documents=pa.int64(),  # likewise
+    passage_id=pa.string(),  # the smallest id of a passage with this form; empty if there is no extraction
+    passages=pa.int64(),  # passages of the entity, in the row of its first form; 0 in its other rows
+    mentioning=pa.int64(),  # likewise: passages that mention the entity
+    documents=pa.int64(),  # likewise: documents of the entity
 )
 """The surface forms of the entities of some shards."""
 
@@ -49,7 +49,7 @@ def count_names(
 ) -> tuple[pa.Table, pa.ChunkedArray]:
     """Return the counts of some shards (schema NAME_COUNTS), by entity id and surface, and the entity id of each row.
 
-    The files are the tables of the same shards, in one order; `extracted` is empty if there is no extraction.
+    The files are the tables of the same shards, in the same order; `extracted` is empty if there is no extraction.
     """
     rows = read_columns(mentions, "entity_id", "name", "surface", "passage_id", "kind")
     owners = read_columns(passages, "passage_id", "document_id")
@@ -97,7 +97,7 @@ def count_names(
 
 
 def read_columns(paths: Sequence[Path], *columns: str) -> pl.DataFrame:
-    """Read columns of tables, one after the other. Tables of planned parts have more columns than others."""
+    """Read columns of tables, one table after the other. Tables of planned parts have additional columns."""
     return pl.concat([pl.read_parquet(path, columns=list(columns)) for path in paths])
 
 

@@ -87,8 +87,8 @@ def likenesses(pairs: Sequence[tuple[str, str]]) -> NDArray[np.float32]:
     """Return the similarity of each pair of names, (n,) float32 from 0 to 1: 1 - edits / letters of the longer name.
 
     An edit inserts, deletes or replaces a letter (Levenshtein, 1966). Words in both names, counted with repetitions,
-    are left out wherever they are: an additional or different word makes another name, however long the two are. Spaces
-    are not letters.
+    are left out wherever they are: an additional or different word makes a different name, however long both are.
+    Spaces are not letters.
     """
     tiles = [np.empty(0, dtype=np.float32)]
     for first in range(0, len(pairs), _TILE):

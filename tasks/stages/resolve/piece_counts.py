@@ -17,7 +17,7 @@ from tasks.stages.resolve.name_counts import in_groups, read_columns
 
 
 def count_entity_pieces(extracted: Sequence[Path]) -> pa.Table:
-    """Return the pieces of entities in some tables `extracted` (schema PIECES), ordered; without the part `surface`."""
+    """Return the pieces of entities in tables `extracted` (schema PIECES), ordered, without the part `surface`."""
     rows = read_columns(extracted, "passage_id", "entity_id", "name", "type", "description")
     return _counted(rows, ["name", "type", "description"], PIECES)
 

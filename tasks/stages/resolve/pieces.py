@@ -1,7 +1,7 @@
-"""Stage `pieces`: the pieces of descriptions, which are what the passages say about each entity and related pair.
+"""Stage `pieces`: the pieces of descriptions, that is, what the passages say about each entity and related pair.
 
-Equal pieces of several passages are one row with a count. A part adds up the pieces of `count_pieces` for a range of
-entities, and cuts them like the entity table, so that a shard's descriptions are made again only if its pieces change.
+Equal pieces from several passages are one row with a count. A part adds up the pieces of `count_pieces` for a range of
+entities and cuts them like the entity table, so that a shard's descriptions are made again only if its pieces change.
 The target of a relation may be in another range, so each part reads the displayed forms of all ranges.
 """
 
@@ -53,7 +53,7 @@ def _ordered(pieces: pl.DataFrame, schema: pa.Schema) -> pa.Table:
 
 @dataclass(frozen=True, kw_only=True)
 class PiecesSettings(StageSettings):
-    """entities_per_shard: as in the settings of `resolve`."""
+    """entities_per_shard: the same as in the settings of `resolve`."""
 
     entities_per_shard: int
 

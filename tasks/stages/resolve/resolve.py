@@ -24,7 +24,7 @@ from tasks.stages.resolve.name_counts import NAME_COUNTS
 SHOWN = private(
     entity_id=pa.string(),
     surface=pa.string(),
-    passage_id=pa.string(),  # the smallest with this form
+    passage_id=pa.string(),  # the smallest id of a passage with this form
 )
 """The displayed form of each entity of a range, ordered by id."""
 
@@ -32,12 +32,12 @@ SHOWN = private(
 def resolve(counts: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
     """Return entities, surface forms, names to embed, and displayed forms, each ordered by entity id.
 
-    The schemas are `schemas.tables.ENTITIES`, `SURFACES` and `NAMES`, and SHOWN. counts: the sums of some shards, one
-    table after the other (schema NAME_COUNTS). An entity's passages and documents are those that mention it or from
+    The schemas are `schemas.tables.ENTITIES`, `SURFACES` and `NAMES`, and SHOWN. counts: the concatenated sums of some
+    shards (schema NAME_COUNTS). An entity's passages and documents are those that mention it or from
     which it is extracted; an entity that is only extracted has no mentions. The kind `subject` does not count.
 
-    A name gets a vector if it titles a document or is linked in two or more passages: the vector serves to recognise
-    names in a question, and a name in a single passage leads nowhere else. The displayed form is the most frequent
+    A name gets a vector if it titles a document or is linked in two or more passages: vectors serve to recognise names
+    in a question, and a name in a single passage leads nowhere else. The displayed form is the most frequent
     surface form; ties go to the form extracted from the most passages, then to the smallest.
     """
     sums = ("mentions", "told", "passages", "mentioning", "documents")

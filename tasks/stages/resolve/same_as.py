@@ -1,9 +1,9 @@
-"""Stage `same_as`: extracted entities with nearly the same name (ours; for families that need a language model).
+"""Stage `same_as`: extracted entities with nearly the same name, for families that need a language model.
 
 A name is compared with the names of the nearest vectors. Two names are nearly the same if their vectors and their
 letters are similar enough and their marks are equal (`tasks.stages.resolve.name_similarity`). Up to `_EXACT` names are
-searched exhaustively; of more, each name is compared with those in the nearest lists of a k-means
-(`tasks.core.neighbours`). Pairs are always computed from the whole set: none depends on an earlier build.
+searched exhaustively; if there are more, each name is compared with those in the nearest lists of a k-means
+(`tasks.core.neighbours`). Pairs are always computed from the whole set, so they do not depend on earlier builds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tasks.core.stage import WHOLE, Input, Output, Outputs, Part, Stage, StageSe
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.resolve.name_similarity import likenesses, marks, plain_name
 
-_EXACT = 32_768  # the most names for an exhaustive search of the nearest
+_EXACT = 32_768  # maximum names for an exhaustive search
 
 
 def same_as(
@@ -39,7 +39,7 @@ def same_as(
     """Return the pairs of entities whose names are nearly the same (schema SAME_AS).
 
     ids: ascending. names: canonical. vectors: (n, d) float32 of the names, on the grid (`on_grid`). neighbours: the
-    number of nearest names, by vector, that each is compared with; ties go to the lower ids.
+    number of nearest names, by vector, with which each name is compared; ties go to the lower ids.
     """
     order = np.arange(len(ids))  # ids are hashes, so any subset is a random sample
     lists = Lists(vectors, order, ListSettings(exact=_EXACT))
@@ -70,7 +70,7 @@ def same_as(
 
 @dataclass(frozen=True, kw_only=True)
 class SameAsStageSettings(StageSettings):
-    """The parameters of `same_as`. dimension: of the vectors."""
+    """The parameters of `same_as`. dimension: the dimension of the vectors."""
 
     cosine: float
     likeness: float

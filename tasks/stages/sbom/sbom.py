@@ -1,8 +1,8 @@
 """Stage `sbom`: the software bill of materials of the build environment, in CycloneDX JSON (1.6).
 
 It lists the installed distributions that the pipeline requires, the Python that runs it, and the encoder's model with
-the digest of its weights. This is the environment of the process that drives the build; workers are checked to run the
-same code. The part's key covers all of it. The optional time and serial number are left out, so that the same
+the digest of its weights. This is the environment of the process that drives the build; a check ensures that workers
+run the same code. The part's key covers all of it. The optional time and serial number are left out, so that the same
 environment gives the same bytes.
 """
 
@@ -34,8 +34,8 @@ _ROOT, _EXTRA = "indexmill", "pipeline"
 class SbomSettings(StageSettings):
     """The contents of the bill.
 
-    software: of `tasks.stages.sbom.software.installed`. python: implementation and version of the interpreter. model:
-    the encoder's ``{"name", "weights", "licences"}``, weights as a SHA-256; empty for the test double, which has none.
+    software: the output of `tasks.stages.sbom.software.installed`. python: the interpreter's implementation and
+    version. model: the encoder's ``{"name", "weights", "licences"}``, weights as a SHA-256; empty for the test double.
     """
 
     software: Sequence[Mapping[str, Any]]
@@ -44,7 +44,7 @@ class SbomSettings(StageSettings):
 
 
 def drive(run: Run) -> None:
-    """Make the bill of this environment. Raises ModelUnavailable if the library that writes it is missing."""
+    """Make the bill of this environment. Raises ModelUnavailable if the library that writes bills is missing."""
     if find_spec("cyclonedx") is None:
         raise not_installed("run.sbom", "cyclonedx", instead="leave run.sbom out")
     from tasks.stages.sbom.software import installed, licence_of_model
@@ -104,7 +104,7 @@ def bill_of_materials(settings: SbomSettings) -> bytes:
 
 
 def _component(package: Mapping[str, Any]) -> Component:
-    """Make the component of a distribution; without a package URL if others cannot reach where it comes from."""
+    """Return the component of a distribution, without a package URL if its origin is local to this machine."""
     from cyclonedx.model.component import Component
     from packageurl import PackageURL
 
@@ -122,7 +122,7 @@ def _component(package: Mapping[str, Any]) -> Component:
 
 
 def _licences(stated: Sequence[str]) -> list[License]:
-    """Make licences. If there are several, expressions become names, since CycloneDX allows only one expression."""
+    """Return licences. If there are several, expressions become names, since CycloneDX allows only one expression."""
     from cyclonedx.contrib.license.factories import LicenseFactory
     from cyclonedx.model.license import LicenseExpression
 

@@ -1,7 +1,7 @@
 """The software that a build uses: its installed requirements, direct and indirect, and the encoder's licence.
 
-The list has only what identifies the software, so that it is the same for the same environment on any machine: no path,
-no host, and no address that is a path or has a secret.
+The list contains only what identifies the software, so that it is the same for the same environment on any machine: no
+path, no host, and no address that is a path or contains a secret.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from packaging.utils import canonicalize_name
 
 from indexmill.errors import ConfigurationError
 
-_LONGEST = 120  # characters of a licence's name; a longer value is the licence text
+_LONGEST = 120  # maximum characters of a licence's name; a longer value is the licence text
 _CARD_BYTES = 1 << 16
 _REMOTE = frozenset({"http", "https", "ssh", "git", "git+ssh"})
 
 
 def installed(root: str, extra: str) -> list[dict[str, Any]]:
-    """Return the distribution `root` and all installed ones that it requires with an extra, by normalised name.
+    """Return the distribution `root` and the installed distributions that it and an extra require, by normalised name.
 
     Each is ``{"name", "version", "licences", "origin", "requires"}``, JSON-ready: the licences as the metadata states
-    them; the origin as a qualifier of a package URL, empty for an index, ``{"local": ""}`` for a folder or file of the
-    machine; the names of its installed requirements. Raises ConfigurationError if the root is not installed.
+    them; the origin as a qualifier of a package URL, empty for an index, ``{"local": ""}`` for a local folder or file;
+    and the names of its installed requirements. Raises ConfigurationError if the root is not installed.
     """
     distributions: dict[str, metadata.Distribution] = {}
     requires: dict[str, set[str]] = {}
@@ -47,7 +47,7 @@ def installed(root: str, extra: str) -> list[dict[str, Any]]:
         for wanted_extra in {"", *requirement.extras} - done.setdefault(name, set()):
             done[name].add(wanted_extra)
             for line in distributions[name].requires or ():
-                with contextlib.suppress(InvalidRequirement):  # a release that predates the syntax
+                with contextlib.suppress(InvalidRequirement):  # an old release with invalid syntax
                     needed = Requirement(line)
                     if needed.marker is None or needed.marker.evaluate({"extra": wanted_extra}):
                         requires.setdefault(name, set()).add(canonicalize_name(needed.name))
@@ -70,7 +70,7 @@ def installed(root: str, extra: str) -> list[dict[str, Any]]:
 
 
 def _licences(distribution: metadata.Distribution) -> list[str]:
-    """Return the licences in the metadata: an SPDX expression, else a name, else those of the classifiers."""
+    """Return the licences in the metadata: an SPDX expression, otherwise a name, otherwise those in classifiers."""
     stated = distribution.metadata
     for field in ("License-Expression", "License"):
         text = (stated.get_all(field) or [""])[0].strip()
@@ -94,11 +94,11 @@ def _origin(direct_url: str | None) -> dict[str, str]:
             return {"vcs_url": f"{vcs['vcs']}+{where}@{vcs['commit_id']}"}
         return {"download_url": where}
     except (ValueError, KeyError, TypeError, AttributeError):
-        return {"local": ""}  # not from an index, but the record does not say where from
+        return {"local": ""}  # not from an index, but the record does not state the origin
 
 
 def _public(url: str) -> str | None:
-    """Return a URL without user, password, query and fragment; None for one on this machine."""
+    """Return a URL without user, password, query and fragment; None for a URL on this machine."""
     parts = urlsplit(url)
     if parts.scheme not in _REMOTE or not parts.hostname:
         return None

@@ -63,7 +63,7 @@ class Plain:
         return cls(part.table("plain"), passages)
 
     def documents(self, documents: pa.Table) -> pa.Table:
-        """Return documents (schema DOCUMENTS) with their plain texts."""
+        """Replace the texts of documents (schema DOCUMENTS) by their plain texts."""
         if not self._plain.num_rows:
             return documents
         at = pc.index_in(documents["document_id"], self._ids)
@@ -98,7 +98,7 @@ class Plain:
         return [values[place] if row >= 0 else "" for row, place in pairs]
 
     def to_plain(self, spans: pa.Table) -> pa.Table:
-        """Map sentences or mentions (schemas of these names) to their bounds in the plain texts of the passages."""
+        """Map sentences or mentions (SENTENCES, MENTIONS) to their bounds in the plain texts of the passages."""
         return self._moved(spans, self._plain_places) if self._plain.num_rows else spans
 
     def to_original(self, mentions: pa.Table) -> pa.Table:
@@ -108,7 +108,7 @@ class Plain:
     def _moved(
         self, spans: pa.Table, places: Callable[[Places, Places], tuple[Places, Places]], *, back: bool = False
     ) -> pa.Table:
-        """Map spans from the original to the plain text, or back. places: maps starts and ends, of all documents."""
+        """Map spans from the original to the plain text, or back. places: maps starts and ends in all documents."""
         passage = pc.index_in(spans["passage_id"], self._passages["passage_id"].combine_chunks()).to_numpy()
         mine = self._row[passage] >= 0
         if "sentence" in spans.schema.names:
@@ -123,7 +123,7 @@ class Plain:
 
     @cached_property
     def _runs(self) -> tuple[Places, Places, Places]:
-        """Starts, origins and ends of the runs of all documents."""
+        """The starts, origins and ends of the runs of all documents."""
         lengths = pc.list_value_length(self._plain["starts"]).to_numpy()
         shift = np.repeat(np.arange(self._plain.num_rows) * _FAR, lengths)
         starts, origins, ends = (_flat(self._plain[name]).astype(np.int64) for name in ("starts", "origins", "ends"))
@@ -144,7 +144,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class Texts:
-    """Some documents with their passages and sentences (schemas of these names), as a reader sees them."""
+    """Some documents, passages and sentences, with their plain texts (schemas DOCUMENTS, PASSAGES, SENTENCES)."""
 
     documents: pa.Table
     passages: pa.Table
@@ -166,7 +166,7 @@ def read_texts(part: Part[Any], documents: pa.Table, passages: pa.Table) -> tupl
 
 
 def changed_texts(part: Part[Any], *, again: str | None = None) -> tuple[Texts, Plain, list[Unchanged]]:
-    """Read the texts of new or changed documents, and the parts with the unchanged ones. again: see `unchanged`."""
+    """Read the texts of new or changed documents, and find the parts with unchanged ones. again: see `unchanged`."""
     documents, passages = part.table("documents"), part.table("passages")
     same, is_unchanged = unchanged(part, documents, again=again)
     documents = documents.filter(pa.array(~is_unchanged))

@@ -1,7 +1,7 @@
-"""The section that a passage begins in: the headings above its start, as in a table of contents.
+"""The section in which a passage begins: the headings above its start, as in a table of contents.
 
-A citation shows it beside the document's title, so a heading that only repeats the title is left out. Only headings of
-the markup count: none are guessed from plain text.
+A citation shows it beside the document's title, so a heading that only repeats the title is left out. Only headings in
+markup count: none are guessed from plain text.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import NamedTuple
 from tasks.text.markup import Visible, visible
 
 SECTION_DEPTH = 6
-"""The maximum number of headings of a section, the outermost ones; Markdown and HTML have no more levels."""
+"""The maximum number of headings in a section, from the outermost; Markdown and HTML have no more levels."""
 HEADING_CHARACTERS = 200
-"""The maximum length of a heading of a section, in code points; a longer one is cut between words."""
+"""The maximum length of a heading in a section, in code points; a longer heading is cut between words."""
 _CUT = "…"
 
 
 class Outlined(NamedTuple):
-    """A heading in one line. above: the index of its parent heading; -1 without one."""
+    """A heading on one line. above: the index of its parent heading; -1 without a parent."""
 
     text: str
     above: int
 
 
 def outline(seen: Visible) -> list[Outlined]:
-    """Return the headings of a document, each with its parent: the nearest one before it of a higher level."""
+    """Return the headings of a document, each with its parent: the nearest earlier heading of a higher level."""
     headings: list[Outlined] = []
     path: list[tuple[int, int]] = []  # level and index of the open headings
     for start, end, level in seen.headings:
@@ -60,7 +60,7 @@ def sections(seen: Visible, title: str, starts: Iterable[int]) -> list[str]:
 
 
 def _repeating(headings: list[Outlined], title: str) -> frozenset[int]:
-    """Return the indices of the outermost headings that repeat the title; a heading below another says more."""
+    """Return the indices of the outermost headings that repeat the title; a nested heading adds information."""
     outermost = {at: _folded(heading.text) for at, heading in enumerate(headings) if heading.above < 0}
     name = _folded(title)
     if name not in outermost.values():

@@ -1,14 +1,14 @@
 """Stage `split`: a shard's documents become passages, the pieces that are embedded and retrieved, and sentences.
 
-A document that fits stays whole. A longer one is cut greedily up to the size, at the strongest break of the second half
-of what fits: before a heading, else between paragraphs, else between sentences. A sentence longer than the size is cut
-between tokens. Sizes are counted in the embedder's own tokens, the title and the special tokens included, so that the
-embedder never truncates a passage.
+A document that fits stays whole. A longer document is cut greedily up to the size, at the strongest break in the second
+half of the text that fits: before a heading, otherwise between paragraphs, otherwise between sentences. A sentence
+longer than the size is cut between tokens. Sizes are in the embedder's tokens, including the title and special tokens,
+so that the embedder never truncates a passage.
 
 For a document in Markdown or HTML, the visible words are cut, counted and embedded (tasks.text.markup), with the
 headings above them; offsets of passages and sentences refer to the original document. A passage that begins within a
-table or a list is also embedded with the table's header or the line before the list. Code is cut before definitions,
-else at blank lines; a heading, or a line that ends with a colon, stays with the text that it introduces.
+table or a list is also embedded with the table's header or the line before the list. Code is cut before definitions or
+at blank lines; a heading, or a line that ends with a colon, stays with the text that it introduces.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _HEADER_TOKENS, _HEADER_BYTES = 16, 64
 _BETWEEN = {True: re.compile(r" \| "), False: re.compile(r"\s+")}
 _LEAST_TOKENS = TITLE_BYTES + 8
 _LEAST_TEXT = 32
-"""The minimum tokens of a passage's text after a long title, even above the configured size."""
+"""The minimum tokens of a passage's text after a long title, even if the passage exceeds the configured size."""
 _LONG = 100
 _PER_TOKEN = 4
 """Runs of more than _LONG characters without a token's start count as one token per _PER_TOKEN characters, so that a
@@ -62,7 +62,7 @@ megabyte of base64, which is one unknown word to many tokenizers, is not one pas
 def title_prefix(title: str) -> str:
     """Return the text embedded before a passage's text; offsets in the passage shift by its length.
 
-    It is the title and a line break, or nothing for an empty title. A title beyond `TITLE_BYTES` is cut between words.
+    It is the title and a line break, or empty for an empty title. A title beyond `TITLE_BYTES` is cut between words.
     """
     title = title.strip()
     data = title.encode("utf-8", "replace")
@@ -85,7 +85,7 @@ class _Document:
     title: str
     original: str
     prefix: str  # the title as it is embedded
-    visible: Visible | None  # None: all of the original is read
+    visible: Visible | None  # None if the whole original is visible
     headings: tuple[_Above, ...] = ()
     leads: tuple[_Lead, ...] = ()
 
@@ -121,10 +121,10 @@ class _Document:
 
 
 class _Above(NamedTuple):
-    """A heading as embedded with the text below it."""
+    """A heading, as it is embedded with the text below it."""
 
     start: int
-    above: int  # index of its parent heading; -1 without one
+    above: int  # index of the parent heading; -1 without a parent
     text: str
     tokens: int
     bytes: int
@@ -132,12 +132,12 @@ class _Above(NamedTuple):
 
 
 class _Lead(NamedTuple):
-    """A table's header or the line before a list, as embedded with passages that begin before `stop`."""
+    """A table's header or the line before a list, as it is embedded with passages that begin before `stop`."""
 
     start: int
     end: int
     stop: int
-    above: int  # index of the enclosing lead; -1 without one
+    above: int  # index of the enclosing lead; -1 without an enclosing lead
     text: str
     tokens: int
     bytes: int
@@ -147,9 +147,9 @@ class _Lead(NamedTuple):
 class _Cut:
     """A future passage: consecutive segments of one document."""
 
-    row: int  # of the document
+    row: int  # the document's row
     segments: Sequence[Segment]
-    tokens: int | None = None  # of the embedded text; None while unknown
+    tokens: int | None = None  # the tokens of the embedded text; None while unknown
 
     @property
     def start(self) -> int:
@@ -176,8 +176,8 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
     """
     if settings.tokens > tokens.max_tokens:
         raise ConfigurationError(
-            f"split.tokens is {settings.tokens}, but the embedder reads at most {tokens.max_tokens}; "
-            "set it to that or less"
+            f"split.tokens is {settings.tokens}, but the embedder reads at most {tokens.max_tokens} tokens; "
+            "set it to that number or less"
         )
     if tokens.max_tokens < _LEAST_TOKENS:
         raise ConfigurationError(f"the embedder reads {tokens.max_tokens} tokens; splitting needs {_LEAST_TOKENS}")
@@ -220,7 +220,7 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
 
 
 def _markup_of(settings: SplitSettings, identity: str, source: str | None, metadata: str, text: str) -> Markup:
-    """Return the markup of a document: Markdown if, by its metadata and name, an extractor read it."""
+    """Return the markup of a document: Markdown if its metadata and name show that an extractor produced the text."""
     if settings.markup == "auto" and '"format"' in metadata:
         named = json.loads(metadata).get("format")
         file_format = format_of(named) if isinstance(named, str) else None
@@ -245,7 +245,7 @@ def _headings(document: _Document, starts: NDArray[np.int64]) -> tuple[_Above, .
 def _leads(document: _Document, starts: NDArray[np.int64]) -> tuple[_Lead, ...]:
     """Return the leads embedded with later passages of a document's tables and lists. starts: its token offsets.
 
-    Of a long table header the first columns are kept, of a long line before a list the last words.
+    A long table header keeps its first columns; a long line before a list keeps its last words.
     """
     leads: list[_Lead] = []
     path: list[int] = []
@@ -270,7 +270,7 @@ def _leads(document: _Document, starts: NDArray[np.int64]) -> tuple[_Lead, ...]:
 
 
 def _weighed(starts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """Return the start offsets of a text's tokens, with extra ones inside long gaps."""
+    """Return the start offsets of a text's tokens, with additional offsets inside long gaps."""
     bounds = np.concatenate(([0], starts, [length])) if len(starts) else np.array([0, length])
     gaps = np.diff(bounds)
     if gaps.max(initial=0) <= _LONG:
@@ -320,7 +320,7 @@ def _packed(
 
 
 def _overlapping(before: NDArray[np.int64], start: int, end: int, capacity: int, overlap: int) -> int:
-    """Return the first segment of the next passage: it repeats whole segments of this one, if a new one still fits."""
+    """Return the first segment of the next passage, which repeats whole segments if a new segment still fits."""
     if not overlap:
         return end
     room = min(overlap, capacity - int(before[end + 1] - before[end]))
@@ -353,7 +353,7 @@ def _fitted(
 ) -> tuple[list[_Cut], list[int]]:
     """Return the cuts with the true lengths of their embedded texts; halve cuts that are too long until they fit.
 
-    A tokenizer may make more tokens of a piece than of the same characters within a whole word.
+    A tokenizer may produce more tokens for a piece than for the same characters within a whole word.
     """
     fitted = [(cut, cut.tokens) for cut in cuts if cut.tokens is not None]
     waiting = [cut for cut in cuts if cut.tokens is None]
@@ -379,7 +379,7 @@ def _halved(cut: _Cut, text: str) -> Iterator[_Cut]:
     (start, end, strength) = cut.segments[0]
     if end - start < 2:
         raise ConfigurationError(
-            f"the character {text[start:end]!r} and a title make more tokens than the embedder reads"
+            f"the character {text[start:end]!r} and a title have more tokens than the embedder reads"
         )
     middle = (start + end) // 2
     space = text.rfind(" ", start + 1, middle)
@@ -454,7 +454,7 @@ def _plain(cuts: Sequence[_Cut], documents: Sequence[_Document]) -> pa.Table:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitStageSettings(StageSettings):
-    """The settings `split`, the tokenizer's fingerprint, and how to open the tokenizer."""
+    """The settings `split`, the tokenizer's fingerprint, and the arguments to open the tokenizer."""
 
     split: Mapping[str, Any]
     tokenizer: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Summarises several texts as one: the functions that all writers share.
+"""Summarise several texts as one: the functions that all writers share.
 
 `Extractive` needs no model: it selects the sentences whose terms occur in most of the texts. For a language model,
 `text_request` makes the request, and `plain` puts the answer on one line.
@@ -24,7 +24,7 @@ _VERSION = 1
 
 _WORDS_PER_TOKEN = 0.75
 _LEAST_TERMS = 4
-"""The minimum number of terms of a usable sentence: one with fewer is a heading, or a fragment."""
+"""The minimum number of terms in a usable sentence; with fewer it is a heading or a fragment."""
 
 _LONGEST_HEADING = 120
 _HEADING = re.compile(r"[^\n]*[^\s.!?;:,…。！？][ \t]*\n")
@@ -51,11 +51,11 @@ class Extractive:
     def summary(self, texts: Sequence[str]) -> str:
         """Return a summary of up to about `tokens` tokens: sentences of the texts, in their order.
 
-        A term weighs the square of the number of texts that contain it. The next sentence is the one that adds the most
-        weight of uncovered terms per root of its length, less if its text already has sentences in the summary. So
-        shared content comes first, and once, then something from each text. (Greedy coverage under a budget: Lin and
-        Bilmes, A class of submodular functions for document summarization, 2011.) A sentence of a text with a title is
-        prefixed with the title.
+        The weight of a term is the square of the number of texts that contain it. The next sentence is the one that
+        adds the most weight of uncovered terms per square root of its length, less if its text already has sentences in
+        the summary. So shared content comes first, and only once, then content of each text. (Greedy coverage under a
+        budget: Lin and Bilmes, A class of submodular functions for document summarization, 2011.) A sentence from a
+        text with a title is prefixed with the title.
         """
         by_text = [self._sentences(text, child) for child, text in enumerate(texts)]
         spread = Counter(
@@ -100,7 +100,7 @@ class Extractive:
 
 
 def fingerprint(configuration: Configuration, prompt: Prompt | None, tokens: int, **more: int) -> dict[str, Any]:
-    """Return the key of texts of about `tokens` tokens, apart from their sources, JSON-ready. more: further fields."""
+    """Return the JSON-ready key of texts of about `tokens` tokens, apart from their sources. more: further fields."""
     shaping = {**configuration.llm.shaping(), "tokens": tokens, **more}
     if prompt is None:
         return {"version": _VERSION, "language": configuration.split.language, **shaping}
@@ -108,7 +108,7 @@ def fingerprint(configuration: Configuration, prompt: Prompt | None, tokens: int
 
 
 def most_output(tokens: int) -> int:
-    """Return the maximum tokens of an answer: models count tokens differently, and JSON surrounds the text."""
+    """Return the maximum tokens of an answer, as models count tokens differently and JSON surrounds the text."""
     return 2 * tokens + 64
 
 
@@ -127,7 +127,7 @@ def text_request(
     """Return the request for a text of about `tokens` tokens.
 
     content: the source texts, as data. about: the ids of the sources; makes: the id of the text's item. output: the
-    maximum tokens of an answer, if not `most_output`. numbers: values of the prompt's placeholders besides `{words}`.
+    maximum tokens of an answer; by default `most_output`. numbers: values of placeholders besides `{words}`.
     """
     instructions, version = prompt
     for name, number in {"words": tokens * _WORDS_PER_TOKEN, **numbers}.items():
@@ -145,13 +145,13 @@ def text_request(
 
 
 def plain(text: str, tokens: int) -> str:
-    """Put a text on one line, cut if it is longer than about twice `tokens` tokens."""
+    """Put a text on one line, and truncate it to about twice `tokens` tokens."""
     clean = text.encode("utf-8", "ignore").decode("utf-8").replace("\0", " ")
     return _cut(_SPACE.sub(" ", clean).strip(), tokens)
 
 
 def _cut(text: str, tokens: int) -> str:
-    """Cut a text, between words if possible, to about twice `tokens` tokens: one sentence may be long."""
+    """Cut a text, between words if possible, to about twice `tokens` tokens, since one sentence may be long."""
     most = 8 * tokens
     if len(text.encode("utf-8")) <= most:
         return text

@@ -29,18 +29,18 @@ def check_rows(
     """Compare a group's texts with its nodes and vectors; return the number of texts.
 
     rows: the ids, the layers, the embedded columns, and the digests, in this order. nodes, paths: the expected ids, and
-    the bits of each. names: of the table, of the input with the nodes, and of the vectors.
+    the bits of each. names: the names of the table, of the input with the nodes, and of the vectors.
     """
     table, made_of, vectors = names
     where = f"{table}/{label}"
     ids, layers, *inner, digests = rows.get_columns()
-    refuse_if(ids.to_list() != list(nodes), f"{where}: not one row for each of {made_of}, in the order of their ids")
-    refuse_if(bool((layers != letters.index(label[0]) + 1).any()), f"{where}: nodes of another layer")
+    refuse_if(ids.to_list() != list(nodes), f"{where}: expected a row for each of {made_of}, in the order of their ids")
+    refuse_if(bool((layers != letters.index(label[0]) + 1).any()), f"{where}: the nodes belong to another layer")
     strange = [node for node, path in zip(nodes, paths, strict=True) if not path.startswith(label[1:])]
     refuse_if(bool(strange), f"{where}: {strange[:1]} belongs to another group")
     texts = [embedded(*row) for row in zip(*(column.to_list() for column in inner), strict=True)]
     _check_vectors(pack, f"{vectors}/{label}", texts, where, digests.to_list())
-    refuse_if(not np.array_equal(pack["keys"], id_hashes(nodes)), f"{vectors}/{label}: vectors of other nodes")
+    refuse_if(not np.array_equal(pack["keys"], id_hashes(nodes)), f"{vectors}/{label}: vectors belong to other nodes")
     return {table: len(nodes)}
 
 
@@ -60,5 +60,5 @@ def _check_vectors(
     expected = [row_key(text).hex() for text in texts]
     refuse_if(digests is not None and list(digests) != expected, f"{table}: a text does not match its digest")
     refuse_if(len(pack["vectors"]) != len(texts), f"{where}: {len(pack['vectors'])} rows for {len(texts)} texts")
-    refuse_if([key.tobytes().hex() for key in pack["text_keys"]] != expected, f"{where}: vectors of other texts")
+    refuse_if([key.tobytes().hex() for key in pack["text_keys"]] != expected, f"{where}: vectors belong to other texts")
     check_lengths(pack["vectors"], where)

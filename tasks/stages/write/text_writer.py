@@ -1,7 +1,7 @@
 """The writer of one kind of text: requests to a language model, the parsing of answers, and the fallback.
 
 `tasks.core.writer.Writer` declares the prompt of a kind of text and what determines the text. A `TextWriter` writes the
-texts on a worker: with the language model or, without one or a usable answer, from the source texts.
+texts on a worker: with a language model or, without a model or a usable answer, from the source texts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class WriterSettings(StageSettings, ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> Mapping[str, Any]:
-        """The key of the texts apart from their sources. `tokens`: the approximate length of a text."""
+        """The key of the texts, apart from their sources. `tokens` is the approximate length of a text."""
 
 
 def worker_settings(run: Run, stage: Stage[Any], writer: BoundWriter) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class TextWriter(ABC, Generic[I, T]):
         """Return the text of an item if there is no model or no usable answer."""
 
     def load(self, items: Sequence[I]) -> None:
-        """Read the other data that the methods above need; called before them."""
+        """Read other data that the methods above need; it is called before them."""
 
     def fixed_text(self, item: I) -> T | None:
         """Return the text of an item that needs no model; None for other items."""
@@ -115,7 +115,7 @@ class TextWriter(ABC, Generic[I, T]):
 
     def request(self, item: I) -> Request:
         """Return the request to the model for an item's text."""
-        assert self.prompt is not None  # noqa: S101 - no request without one
+        assert self.prompt is not None  # noqa: S101 - no request without a prompt
         return text_request(
             self.declared.task,
             self.prompt,
@@ -158,11 +158,11 @@ class TextWriter(ABC, Generic[I, T]):
     def planned_use(
         self, store: Store, items: Range, *, task: str, source_tokens: Range, more: int, answer: int, times: int = 1
     ) -> tuple[LlmUse, ...]:
-        """Bound the model's use for a number of items that do not exist yet.
+        """Return bounds of the model's use for a number of items that do not exist yet.
 
-        The ledger may have all the answers. source_tokens: of all source texts in the requests; more: the tokens per
-        request for delimiters and the schema; answer: the maximum tokens of an answer; times: the maximum number of
-        calls per item: two if the repair of an answer counts.
+        The ledger may have all the answers. source_tokens: the tokens of all source texts in the requests. more: the
+        tokens per request for delimiters and the schema. answer: the maximum tokens of an answer. times: the maximum
+        number of calls per item; two if answers may need a repair.
         """
         if self.prompt is None:
             return ()

@@ -2,8 +2,8 @@
 
 Texts by a language model are the most expensive rows of a build. A key hashes all sources of an item's text, so that an
 earlier part's rows with this key are copied, even if their neighbours changed; fallbacks are not copied. Vectors are
-looked up by text. A stage's subclass defines how items are read, what a row is, the request, and how an answer is
-parsed. The stage's `compute` and `requests` are then a line each.
+looked up by text. A stage's subclass defines its items, rows and requests, and how an answer is parsed; the stage's
+`compute` and `requests` then take one line each.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ S = TypeVar("S", bound=WriterSettings)
 
 
 class KnownRows:
-    """Reusable rows of earlier tables, without fallbacks, by a key column; and `vectors`, by text (`text_keys`)."""
+    """Reusable rows of earlier tables, without fallbacks, by a key column; `vectors` are by text (`text_keys`)."""
 
     def __init__(self, part: Part[Any], schema: pa.Schema, key: str) -> None:
         self._key = key
@@ -43,7 +43,7 @@ class KnownRows:
         self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
 
     def rows(self, keys: Sequence[str]) -> dict[str, list[Row]]:
-        """Return the rows of each key that a table has, from the first such table."""
+        """Return the rows of the keys that tables have, each from the first table with the key."""
         rows: dict[str, list[Row]] = {}
         requested = pa.array(keys, pa.string())
         for table in self._tables:
@@ -68,8 +68,8 @@ def text_vectors(
 class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
     """The rows of one part.
 
-    table: the output that contains them. counted_as: their name in the run's report, if not `table`. schema: of the
-    rows; it starts with the ids that order the rows, and has `text`, `tokens`, `digest` (of the embedded text),
+    table: the output that contains them. counted_as: their name in the run's report, if not `table`. schema: the rows'
+    schema, which starts with the ids that order the rows, and has `text`, `tokens`, `digest` (of the embedded text),
     `stand_in` and the column `key`. vectors: the output with their vectors; "" if another stage makes them. with_ids:
     whether the vectors have the hashes of ids, as `keys`. several: whether an item may have several rows.
     """
@@ -133,7 +133,7 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
 
     @cached_property
     def known_rows(self) -> dict[str, list[Row]]:
-        """The rows of the items that earlier parts have, by key."""
+        """The items' rows in earlier parts, by key."""
         matches = self.reusable.rows([self.key_of(item) for item in self.items])
         return matches if self.several else {key: rows[:1] for key, rows in matches.items()}
 

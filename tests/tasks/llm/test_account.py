@@ -57,7 +57,7 @@ def test_a_call_that_cannot_fit_any_more_ends_the_asking() -> None:
     tight.settle(first, 60, 0)
     assert tight.start(0.0) == []
     assert isinstance(tight.ended, BudgetReached)
-    assert "100 tokens: 60 are spent and 0 reserved for running calls, the next may take 41" in str(tight.ended)
+    assert "100 tokens: 60 are spent and 0 reserved for running calls, the next call may take 41" in str(tight.ended)
     assert "after 1 call " in str(tight.ended)
     ask(tight, 1)
     assert (tight.start(1e9), tight.wait(1e9)) == ([], math.inf)

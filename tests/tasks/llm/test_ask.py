@@ -366,7 +366,7 @@ def test_an_endpoint_that_completes_nothing_ends_the_run_and_no_prompt_is_to_bla
     store: FolderStore, count: int
 ) -> None:
     with Useless(b"<html>Please sign in</html>") as server:
-        with pytest.raises(LlmUnreachable, match=r"llm\.base_url.*gave up after 3 answers that could not be used$"):
+        with pytest.raises(LlmUnreachable, match=r"llm\.base_url.*gave up after 3 unusable answers$"):
             asked(server, store, requests(count))
         assert max(Counter(one.prompt for one in server.chats).values()) == 3
         assert len(server.chats) <= 3 * (3 + 4)  # those that were in flight

@@ -34,7 +34,7 @@ def test_whole_postings_pass() -> None:
         ({"lengths": WHOLE["lengths"][::-1]}, "add up"),
         ({"counts": WHOLE["counts"] + np.uint8(1)}, "add up"),
         ({"keys": WHOLE["keys"] * np.uint64(0)}, "order of their keys"),
-        ({"indptr": WHOLE["indptr"][[0, 0, 2, 3]]}, "without passages"),
+        ({"indptr": WHOLE["indptr"][[0, 0, 2, 3]]}, "has no passages"),
         ({"passages": WHOLE["passages"][::-1]}, "order of their rows"),
     ],
 )
@@ -97,7 +97,7 @@ def test_a_shard_that_is_missing_or_there_twice_is_refused(checks: dict[str, Che
     whole = checks["all"]
     entities = next(name for name in whole.inputs if name.startswith("checked/e"))
     left = {name: digest for name, digest in whole.inputs.items() if name != entities}
-    with pytest.raises(CheckError, match="ids mentioned or extracted"):
+    with pytest.raises(CheckError, match="mentioned or extracted ids"):
         Check(whole.store, whole.shard, left).run()
     with pytest.raises(CheckError, match="contains another"):
         whole.with_inputs(**{f"{entities}0": whole.inputs[entities]}).run()
@@ -112,11 +112,11 @@ def titled(checks: dict[str, Check]) -> Check:
 @pytest.mark.parametrize(
     ("name", "wrong", "message"),
     [
-        ("text_keys", lambda held: held[::-1], "of other titles"),
+        ("text_keys", lambda held: held[::-1], "the vectors belong to other titles"),
         ("vectors", lambda held: held * 0, "unit length"),
         ("vectors", lambda held: held[:-1], "rows for"),
-        ("passage_document", lambda held: held[::-1], "of other documents"),
-        ("passage_document", lambda held: held[:-1], "of other documents"),
+        ("passage_document", lambda held: held[::-1], "the passages belong to other documents"),
+        ("passage_document", lambda held: held[:-1], "the passages belong to other documents"),
     ],
 )
 def test_titles_that_do_not_fit_are_refused(
@@ -129,12 +129,12 @@ def test_titles_that_do_not_fit_are_refused(
 @pytest.mark.parametrize(
     ("name", "wrong", "message"),
     [
-        ("entity_keys", lambda held: np.append(held[:-1], held[-1] + np.uint64(1)), "of other entities"),
+        ("entity_keys", lambda held: np.append(held[:-1], held[-1] + np.uint64(1)), "belong to other entities"),
         ("entity_keys", lambda held: held[::-1], "does not ascend"),
         ("mentions.indices", lambda held: held[:-1], "runs from 0"),
         ("contents.counts", lambda held: held * 0, "expected 1 at least"),
         ("contents.indices", lambda held: held * 0, "do not ascend"),
-        ("passage_sentences", lambda held: held[[0, 0, *range(2, len(held))]], "of other rows"),
+        ("passage_sentences", lambda held: held[[0, 0, *range(2, len(held))]], "belong to other rows"),
         ("document_passages", lambda held: held[:-1], "has the shape"),
     ],
 )
@@ -169,8 +169,8 @@ def test_a_vector_of_a_title_that_is_not_there_is_refused(titled: Check) -> None
     [
         ([(0, 1, None), (9, 1, [0.0, 0.0, 1.0, 1.0]), (12, 4, None)], ""),
         ([(9, 1, None), (9, 2, None)], "do not ascend"),
-        ([(-1, 1, None)], "outside of its document's text"),
-        ([(1_000_000, 1, None)], "outside of its document's text"),
+        ([(-1, 1, None)], "outside its document's text"),
+        ([(1_000_000, 1, None)], "outside its document's text"),
         ([(0, 0, None)], "page below 1"),
         ([(0, 1, [0.0, 1.0])], "four sides"),
         ([(0, 1, [0.0, None, 1.0, 1.0])], "four sides"),

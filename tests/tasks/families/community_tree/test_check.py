@@ -48,11 +48,11 @@ def test_a_sound_tree_passes(rows: dict[str, int], packs: tuple[Pack, Pack]) -> 
     ("name", "change", "why"),
     [
         ("stand_ins", lambda array: array[1:], "'stand_ins' has the shape"),
-        ("bounds", lambda array: np.array([1, *array[1:]]), "levels of"),
-        ("bounds", lambda array: np.array([array[0], 10_000, array[2]]), "levels of"),
+        ("bounds", lambda array: np.array([1, *array[1:]]), "the levels have"),
+        ("bounds", lambda array: np.array([array[0], 10_000, array[2]]), "the levels have"),
         ("parents", lambda array: np.r_[-1, array[1:]], "children and parents do not agree"),
         ("passages.indices", lambda array: array + 10_000, "expected less than"),
-        ("relations.indices", lambda array: np.roll(array, 1), "does not lead both ways"),
+        ("relations.indices", lambda array: np.roll(array, 1), "is missing in one direction"),
         ("relations.rows", lambda array: np.zeros_like(array), "related pair"),
     ],
 )
@@ -67,7 +67,7 @@ def test_a_tree_that_is_none_is_refused(
 @pytest.mark.parametrize(
     ("name", "change", "why"),
     [
-        ("rows", lambda array: np.r_[array[1], array[1:]], "does not hold each"),
+        ("rows", lambda array: np.r_[array[1], array[1:]], "does not contain each"),
         ("rows", lambda array: array[::-1], "another level"),
         ("indptr", lambda array: np.r_[0, np.full(len(array) - 1, array[-1])], "leads to another level|more than"),
     ],

@@ -57,13 +57,13 @@ def swapped(array: np.ndarray) -> np.ndarray:
         ("links.kinds", lambda array: np.where(array == 0, 1, array), "wrong kinds of links"),
         ("edges", lambda array: array + 1, "wrong numbers of edges by kind"),
         ("rows", swapped, "a row of another node"),
-        ("rows", lambda array: np.r_[array[:-1], 10_000_000], "no such row"),
+        ("rows", lambda array: np.r_[array[:-1], 10_000_000], "a node's row does not exist"),
         ("entity_keys", lambda array: array + np.uint64(1), "wrong keys of entities"),
         ("relation_tokens", lambda array: array[1:], "'relation_tokens' has the shape"),
-        ("relation_tokens", np.zeros_like, "a relation without tokens"),
+        ("relation_tokens", np.zeros_like, "a relation has no tokens"),
         ("passages.indices", lambda array: array + 10_000, "expected less than"),
         ("passages.indices", swapped, "a text does not come from itself"),
-        ("passages.indptr", lambda array: np.r_[array[0], array[2], array[2:]], "comes from none"),
+        ("passages.indptr", lambda array: np.r_[array[0], array[2], array[2:]], "comes from no passage"),
     ],
 )
 def test_arrays_that_do_not_fit_the_tables_are_refused(
@@ -88,10 +88,10 @@ def test_a_unit_that_comes_from_another_passage_is_refused(made: GraphTables, id
     ("name", "change", "why"),
     [
         ("starts", lambda array: np.r_[0, array], "names for"),
-        ("keys", lambda array: array * np.uint64(0), "there twice"),
+        ("keys", lambda array: array * np.uint64(0), "a word is repeated"),
         ("words", lambda array: array + 10_000, "expected less than"),
-        ("words", lambda array: np.roll(array, 1), "do not agree"),
-        ("holders.indices", lambda array: array[::-1], "do not agree"),
+        ("words", lambda array: np.roll(array, 1), "contradicts the names"),
+        ("holders.indices", lambda array: array[::-1], "contradicts the names"),
     ],
 )
 def test_words_of_other_names_are_refused(
@@ -148,5 +148,5 @@ def test_vectors_of_other_units_are_refused(built: Built) -> None:
     check = built.check(label, "ingest", "split", "embed", "extract", "hetero_units")
     keys = check.pack("unit_vectors")["text_keys"]
     assert len(keys) > 1
-    with pytest.raises(CheckError, match="of other texts"):
+    with pytest.raises(CheckError, match="belong to other texts"):
         check.with_arrays("unit_vectors", text_keys=keys[::-1]).run()

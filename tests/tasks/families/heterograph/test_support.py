@@ -97,7 +97,7 @@ def test_a_finished_graph_has_no_faults_and_what_is_missing_is_told() -> None:
         f"1 nodes of kind A do not have exactly one edge attribute: {attribute!r} has 2"
     ]
     unnamed = Pieces({"N": pa.array(["nobody"])})
-    assert faults(graph_of(*whole, unnamed)) == ["1 entity is neither named by a unit nor its subject"]
+    assert faults(graph_of(*whole, unnamed)) == ["1 entity is neither named by a unit nor the subject of one"]
 
 
 @examples(6, deep=30)

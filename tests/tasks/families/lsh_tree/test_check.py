@@ -48,9 +48,9 @@ def test_rows_that_are_missing_are_refused(pack: dict[str, Any]) -> None:
 
 def test_a_tree_that_is_too_high_or_not_high_enough_is_refused(pack: dict[str, Any]) -> None:
     smallest, largest, _, seed = pack["bounds"].tolist()
-    refuses(pack | {"bounds": np.array([smallest, largest, 1, seed])}, "layers of")
+    refuses(pack | {"bounds": np.array([smallest, largest, 1, seed])}, "layers have")
     top = int(np.diff(pack["layer_offsets"])[-1])
-    refuses(pack | {"bounds": np.array([smallest, top - 1, 16, seed])}, "roots, and no layer over them")
+    refuses(pack | {"bounds": np.array([smallest, top - 1, 16, seed])}, "there is no layer above")
 
 
 def test_segments_out_of_bounds_are_refused(pack: dict[str, Any]) -> None:

@@ -71,7 +71,7 @@ def test_vectors_of_the_shard_pass(shard: Check) -> None:
 @pytest.mark.parametrize(
     ("name", "wrong", "why"),
     [
-        ("keys", lambda held: held[::-1], "of other documents"),
+        ("keys", lambda held: held[::-1], "the vectors belong to other documents"),
         ("vectors", lambda held: held[:-1], "has the shape"),
         ("vectors", lambda held: np.full_like(held, 5_000), "expected less than 4001"),
     ],

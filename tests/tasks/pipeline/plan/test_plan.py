@@ -344,7 +344,7 @@ def test_a_build_refuses_a_plan_that_no_longer_holds(quick: Path) -> None:
     assert [run.state for run in runs.list_runs(store)] == ["refused", "refused"]
     write_corpus(corpus, rows)
     assert held(old, chosen).version == 1
-    with pytest.raises(GateRefused, match="made at no version, and the index is at version 1"):
+    with pytest.raises(GateRefused, match="made for no version, but the index is at version 1"):
         held(old, chosen)
 
 

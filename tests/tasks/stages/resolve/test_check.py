@@ -91,12 +91,12 @@ def vectors(name: str, with_: Callable[[NDArray[Any]], NDArray[Any]]) -> Change:
     [
         (cut("described", 1, 0, 2), "described/e: not in the order"),
         (cut("described", 0, 1, 1), "described/e: not in the order"),
-        (lambda parts: parts.update(entities=parts["entities"][1:]), "1 descriptions of missing entities"),
+        (lambda parts: parts.update(entities=parts["entities"][1:]), "1 descriptions belong to missing entities"),
         (altered("described", description=pl.lit("Else.")), "a text does not match its digest"),
-        (altered("described", passages=pl.lit(0)), "mentioned in no passage"),
+        (altered("described", passages=pl.lit(0)), "no passage mentions an entity"),
         (vectors("vectors", lambda array: array[:2]), "2 rows for 3 entities"),
-        (vectors("keys", lambda array: array[::-1]), "vectors of other entities"),
-        (vectors("text_keys", lambda array: array[::-1]), "vectors of other texts"),
+        (vectors("keys", lambda array: array[::-1]), "the vectors belong to other entities"),
+        (vectors("text_keys", lambda array: array[::-1]), "the vectors belong to other texts"),
         (vectors("vectors", lambda array: array * 2), "not of unit length"),
         (cut("related", 1, 0), "related/e: not in the order"),
         (altered("related", source=pl.lit(IDS[0]), target=pl.Series([IDS[0], IDS[1]])), "related to itself"),
@@ -122,8 +122,8 @@ def test_pairs_of_names_are_of_two_described_entities_in_order() -> None:
     check_same_as(pairs(), ids)
     check_same_as(pairs((IDS[0], IDS[1]), (IDS[0], IDS[2])), ids)
     for rows, why in (
-        ([(IDS[0], IDS[2]), (IDS[0], IDS[1])], "order of the ids"),
-        ([(IDS[0], IDS[1])] * 2, "order of the ids"),
+        ([(IDS[0], IDS[2]), (IDS[0], IDS[1])], "order of their ids"),
+        ([(IDS[0], IDS[1])] * 2, "order of their ids"),
         ([(IDS[1], IDS[0])], "order of its ids"),
         ([(IDS[1], IDS[1])], "order of its ids"),
         ([(IDS[1], "f" * 32)], "not described"),
@@ -148,7 +148,7 @@ def test_descriptions_are_held_against_what_was_extracted(quick: Path) -> None:
     lost = check.table(related).to_pylist()
     lost[0]["target"] = "0" * 32
     for changed, why in (
-        (check.with_table(extracted, more.to_arrow()), "ids mentioned or extracted"),
+        (check.with_table(extracted, more.to_arrow()), "mentioned or extracted ids"),
         (check.with_table(described, check.table(described).slice(0, 1)), "lead to entities that are not described"),
         (
             check.with_table(related, pa.Table.from_pylist(lost, RELATED)),
