@@ -56,7 +56,7 @@ class Lineage(Record):
         return tuple(sorted(entries, key=lambda entry: (entry.stage, entry.shard, entry.key)))
 
     def to_bytes(self) -> bytes:
-        """Return the lineage as a table (`docs/format.md`), ordered as its entries, outputs by name."""
+        """Return the lineage as a table (`docs/format.md`), in the order of its entries, outputs by name."""
         rows: list[tuple[str | bytes | None, ...]] = []
         for entry in self.entries:
             part = (entry.stage, entry.shard, entry.key, entry.row_space)
@@ -102,7 +102,7 @@ def put(store: Store, lineage: Lineage) -> str:
 
 
 def blobs(lineage: Lineage) -> set[str]:
-    """Return the digests of all outputs of its parts."""
+    """Return the digests of all outputs of the parts."""
     return {digest for part in lineage.entries for digest in part.outputs.values()}
 
 
