@@ -1,7 +1,7 @@
-"""Copy of a version into another store, where it becomes the newest.
+"""Copying a version into another store, where it becomes the newest.
 
 Blobs are named by their content, so only those that the target lacks are sent, and an interrupted copy continues where
-it ended. The target is written under its lease, as by a build: its version appears once every blob is there. The source
+it ended. The target is written under its lease, as in a build: the version appears once every blob exists. The source
 records the copy before it sends the first byte, so that a later `forget` can list it.
 """
 
@@ -41,7 +41,7 @@ class Copied:
     """The result of a copy, printed by `copy --json`."""
 
     published: bool
-    """False if the newest version of the target had that manifest already."""
+    """False if the newest version of the target already had that manifest."""
     version: int
     """The newest version of the target now."""
     target: str
@@ -69,9 +69,9 @@ def copy_version(
     """Publish a version of a store as the newest of another one, which is created if it does not exist.
 
     Every blob is checked against its digest on the way, and signatures are copied too. trust: the signers whose
-    signatures the version must have; raises NotTrusted before reading any of it. Raises SnapshotNotFound for a version
+    signatures the version must have; raises NotTrusted before reading it. Raises SnapshotNotFound for a version
     that does not exist or was removed, CorruptBlob for one that is not whole, BadInput for a target inside the source
-    or a document that the target has forgotten, GateRefused where the target is on hold, LeaseLost while another run is
+    or a document that the target has forgotten, GateRefused if the target is on hold, LeaseLost if another run is
     at work there.
     """
     ref = refs.read(source, version)
@@ -107,7 +107,7 @@ def copy_version(
             )
         _send(source, lacking, target, paces, progress)
         if standing is None or standing.manifest != ref.manifest:
-            refs.check_there(source, version)  # a document of it may have been forgotten meanwhile
+            refs.check_there(source, version)  # one of its documents may have been forgotten meanwhile
             newest = refs.newest(target)
             standing = publish(
                 target,

@@ -1,4 +1,4 @@
-"""Export of a snapshot as a plain folder: as it is, or in a form that other tools read."""
+"""Exporting a snapshot as a plain folder: as it is, or in a form that other tools read."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def export_snapshot(
     """Export a version as a plain folder, which appears under its name once it is complete; form: one of `FORMS`.
 
     Needs no lease: a build may be at work. Raises BadInput for a folder that is not empty, FamilyNotFound if the
-    snapshot lacks artifacts that the form needs, CorruptBlob for a snapshot that is not whole, StoreNotWritable where
+    snapshot lacks artifacts that the form needs, CorruptBlob for a snapshot that is not whole, StoreNotWritable if
     the folder or the store's record of the export cannot be written.
     """
     check, write = FORMS[form]
@@ -169,14 +169,14 @@ def _as_graphml(store: Store, ref: Ref, manifest: Manifest, folder: Path, progre
 
 
 def _graphs(manifest: Manifest, where: object) -> dict[str, _Graph]:
-    """Return the graphs that a snapshot holds, by file name; raises FamilyNotFound if it holds none."""
+    """Return the graphs of a snapshot, by file name; raises FamilyNotFound if it has none."""
     graphs: dict[str, _Graph] = {
         name: load(place) for family in families_of(manifest) for name, place in family.graphs.items()
     }
     if not graphs:
         check_extraction(manifest, where)
         return {"graph": graphml.graph}
-    with contextlib.suppress(FamilyNotFound):  # it needs no descriptions
+    with contextlib.suppress(FamilyNotFound):  # the snapshot may have no descriptions
         check_extraction(manifest, where)
         graphs = {"graph": graphml.graph, **graphs}
     return graphs
@@ -207,7 +207,7 @@ FORMS: Mapping[str, tuple[_Check, _Write]] = {
     "graphml": (_check_graphs, _as_graphml),
     "vectors": (vector_tables.check, functools.partial(_as_tables, vector_tables)),
 }
-"""The forms of an export: a check that the snapshot has the artifacts, and a writer that returns the bytes."""
+"""The forms of an export: a check that the snapshot has the artifacts, and a writer that returns its size in bytes."""
 
 
 def _check_target(store: Store, folder: Path) -> None:

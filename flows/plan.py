@@ -62,7 +62,7 @@ def write_plan(path: Path, plan: Plan) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    """Read a plan from a file; raises BadInput if it holds none."""
+    """Read a plan from a file; raises BadInput if there is none in it."""
     try:
         return Plan.from_bytes(path.read_bytes(), str(path))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Moves of an alias, the name by which a serving team opens a version, such as `prod`."""
+"""Moving an alias, the name by which a serving team opens a version, such as `prod`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Promoted:
 
     alias: str
     version: int | None
-    """The version it points to now; None once it is removed."""
+    """The version that it points to now; None once it is removed."""
     before: int | None
-    """The version it pointed to before."""
+    """The version that it pointed to before."""
     moved: bool
-    """False if it pointed there already."""
+    """False if it already pointed there."""
     run: str
 
 

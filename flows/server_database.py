@@ -2,7 +2,7 @@
 
 There is one file for each version of Prefect. It lies beside the compiled files of this code, and is as trusted as
 they are. Where Python must not or cannot write compiled files, it lies in the cache that `INDEXMILL_CACHE` names, and
-is used only if no other user can write it. Without either nothing is cached: a build leaves no file in a user's home.
+is used only if no other user can write it. Without either, nothing is cached: a build leaves no files in a user's home.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ def test_a_withdrawn_version_says_so_to_everyone(case: Case, quick: Path, capsys
 def test_no_build_is_refused_where_the_newest_version_holds_it(case: Case, quick: Path) -> None:
     chosen = case.copy(quick / "store")
     store = open_folder(chosen["store"])
-    with pytest.raises(BadInput, match=r"version 3 of .*, the newest, holds documents to forget, and no corpus"):
+    with pytest.raises(BadInput, match=r"version 3 of .*, the newest, contains documents to forget, and no corpus"):
         forget(store, [ID], build=None, why_not="no corpus is configured")
     assert store.list("tombstones/") == []
     assert refs.removals(store) == {}
