@@ -66,7 +66,7 @@ def command(
     Exit code 3: the other store is on hold after a rollback. Exit code 5: a run is at work there; wait for it.
     """
     if options.store:
-        raise click.UsageError("give the store to copy from as an argument, without --store: `indexmill copy STORE URL`")
+        raise click.UsageError("give the store to copy from as an argument, not by --store: `indexmill copy STORE URL`")
     if version is not None and alias is not None:
         raise click.UsageError("--version and --alias each name a version: give one of them")
     store = open_store(source)
