@@ -3,15 +3,15 @@
     python -m benchmarks.zoom_scale [--rows 50000,200000,1100000] [--changed 1000] [--quick]
 
 Random vectors of 384 dimensions form groups of 100 documents that are nearer to each other than to others, so that each
-links within its group: comparing all with all would take hours. From these links, the vectors and the state of the
-previous build, the part runs as on a worker, from a store in a folder. CHANGED documents get another vector in their
-group, a tenth as many are removed, and as many are added.
+is linked only within its group: comparing all with all would take hours. From these links, the vectors and the state of
+the previous build, the part runs as on a worker, from a store in a folder. CHANGED documents get another vector in
+their group, a tenth as many are removed, and as many as that are added.
 
-Prints CPU seconds, the peak memory of the process, its peak before the part, and its peak of private memory; the rest
+Prints CPU seconds, the peak memory of the process, its peak before the part, and its peak private memory; the rest
 is mapped files. Then the additional time without the limits and cells carried over from the previous build. A document
 of techdocs has 3.5 passages, so 1,100,000 rows are about 4 million passages.
 
---quick takes 12,000 rows, 30 of them changed: seconds.
+--quick takes 12,000 rows, of which 30 change: it needs seconds.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def prepare(folder: str, count: int, changed: int, queue: Any) -> None:
 
 
 def refresh(job: Job, queue: Any) -> None:
-    """Run the part, and put its costs into the queue. Runs in its own process."""
+    """Run the part, and put its cost into the queue. Runs in its own process."""
     before = peak_memory()
     with PrivateMemory(0.02) as memory:
         clock = Stopwatch()
@@ -149,7 +149,7 @@ def run_process(context: Any, target: Any, *words: object) -> Any:
     while queue.empty():
         time.sleep(0.2)
         if process.exitcode:
-            raise SystemExit(f"a process ended with {process.exitcode}")
+            raise SystemExit(f"a process ended with exit code {process.exitcode}")
     result = queue.get()
     process.join()
     return result
@@ -162,7 +162,7 @@ def measured(count: int, changed: int) -> Iterator[str]:
         yield f"{count:,} documents, {pairs:,} pairs in {blocks:,} blocks; {changed:,} changed"
         spent, counts, peak, before, private = run_process(context, refresh, job)
         yield f"  {spent}; {counts['rows_compared']:,} rows compared"
-        yield f"  {peak:.2f} GiB at most, {before:.2f} before; of the most, {private:.2f} its own"
+        yield f"  peak {peak:.2f} GiB, {before:.2f} before the part; peak of private memory {private:.2f}"
         yield f"  not carried over: limits {limits:.1f} s, cells {cells:.1f} s"
 
 
