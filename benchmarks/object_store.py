@@ -1,4 +1,4 @@
-"""Count requests, bytes and seconds of a store in object storage, beside the same store in a folder.
+"""Count requests, bytes and seconds of a store in object storage, compared with the same store in a folder.
 
     python -m benchmarks.object_store CORPUS.jsonl [--change 30] [--docs N]
     python -m benchmarks.object_store CORPUS.jsonl --docs 300      # a minute, for daily use

@@ -120,7 +120,7 @@ def prepare(folder: str, count: int, changed: int, queue: Any) -> None:
     state = state_of(links, rule, [sources[name] for name in sorted(sources)], digests)
     packs = {"zoom_state": state, **{f"document_links/{label_of(centre)}": pack for centre, pack in blocks.items()}}
     outputs = {name: put_pack(store, "run", pack)[0] for name, pack in packs.items()}
-    near = min(8 * OF_PACK, count)  # changes lie in a few shards, as in a nightly build
+    near = min(8 * OF_PACK, count)  # changes are in a few shards, as in a nightly build
     moved = draw.choice(near, changed, replace=False)
     vectors[moved] = drawn(groups[moved], 1)
     came = max(changed // 10, 1)

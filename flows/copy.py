@@ -70,7 +70,7 @@ def copy_version(
 
     Every blob is checked against its digest on the way, and signatures are copied too. trust: the signers whose
     signatures the version must have; raises NotTrusted before reading it. Raises SnapshotNotFound for a version
-    that does not exist or was removed, CorruptBlob for one that is not whole, BadInput for a target inside the source
+    that does not exist or was removed, CorruptBlob for an incomplete one, BadInput for a target inside the source
     or a document that the target has forgotten, GateRefused if the target is on hold, LeaseLost if another run is
     at work there.
     """
@@ -144,7 +144,7 @@ def copy_version(
 def _target(source: Store, url: str) -> Store:
     """Open the store to write to, created if it does not exist."""
     if "://" not in url and Path(url).resolve().is_relative_to(source.folder.resolve()):
-        raise BadInput(f"{url} is, or lies inside, the store {source.url}: give another target")
+        raise BadInput(f"{url} is, or is inside, the store {source.url}: give another target")
     target = init_store(url)
     if target.url == source.url:
         raise BadInput(f"{url} is the store to copy from: give another target; `rollback` makes a version the newest")
@@ -161,7 +161,7 @@ def _check_forgotten(source: Store, version: int, manifest: Manifest, target: St
         count += sum(forgotten.names([document_id]) for document_id in ids)
     if count:
         raise BadInput(
-            f"version {version} of {source.url} holds {counted(count, 'document')} that {target.url} has forgotten; "
+            f"version {version} of {source.url} contains {counted(count, 'document')} that {target.url} has forgotten; "
             f"nothing was copied: `indexmill forget` there removes them, and publishes a version to copy"
         )
 

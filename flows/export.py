@@ -71,7 +71,7 @@ def export_snapshot(
     """Export a version as a plain folder, which appears under its name once it is complete; form: one of `FORMS`.
 
     Needs no lease: a build may be at work. Raises BadInput for a folder that is not empty, FamilyNotFound if the
-    snapshot lacks artifacts that the form needs, CorruptBlob for a snapshot that is not whole, StoreNotWritable if
+    snapshot lacks artifacts that the form needs, CorruptBlob for an incomplete snapshot, StoreNotWritable if
     the folder or the store's record of the export cannot be written.
     """
     check, write = FORMS[form]
@@ -218,7 +218,7 @@ def _check_target(store: Store, folder: Path) -> None:
     except FileNotFoundError:
         return
     except NotADirectoryError:
-        raise BadInput(f"{folder} is a file, or lies below one; an export is a new folder: give another name") from None
+        raise BadInput(f"{folder} is a file, or is below one; an export is a new folder: give another name") from None
     except OSError as error:
         raise BadInput(
             f"{folder} cannot be listed: {error.strerror}; choose a folder that you can read, or a new one"
@@ -228,7 +228,7 @@ def _check_target(store: Store, folder: Path) -> None:
 
 
 def _not_empty(folder: Path, name: str) -> BadInput:
-    return BadInput(f"{folder} is not empty: it holds {name!r}; nothing was exported: give a new folder")
+    return BadInput(f"{folder} is not empty: it contains {name!r}; nothing was exported: give a new folder")
 
 
 @contextlib.contextmanager

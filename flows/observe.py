@@ -25,7 +25,7 @@ _LONGEST = 1000
 
 
 class Observed:
-    """The telemetry of a run, which has a record and a build once it holds the lease. Failures only warn."""
+    """The telemetry of a run, which has a record and a build once it holds the lease. A failure only warns."""
 
     def __init__(
         self, command: str, configuration: Configuration, span: telemetry.Span, warn: Callable[[str], None]

@@ -40,8 +40,8 @@ def promote(
     """Point an alias to a version. Needs no lease: a build may be at work.
 
     trust: the signers whose signatures the version must have; raises NotTrusted otherwise. Raises BadInput for a name
-    that could be taken for a version, SnapshotNotFound for a version that does not exist, CorruptBlob for one that is
-    not whole, LeaseLost if the alias was moved elsewhere at the same moment.
+    that could be mistaken for a version, SnapshotNotFound for a version that does not exist, CorruptBlob for an
+    incomplete one, LeaseLost if the alias was moved elsewhere at the same moment.
     """
     _check_alias(alias)
     with recorded(store, "promote", details=_details(alias, version, note), clock=clock) as run:

@@ -58,7 +58,7 @@ def sign(store: Store, version: int, private: str, *, clock: Clock = time.time) 
     """Sign the manifest of a version with a private key. Needs no lease: a build may be at work.
 
     Raises ConfigurationError for an invalid key, SnapshotNotFound for a version that does not exist or was removed,
-    CorruptBlob for one that is not whole.
+    CorruptBlob for an incomplete one.
     """
     public = public_key(private)
     with recorded(store, "sign", details={"version": version, "key": public}, clock=clock) as run:

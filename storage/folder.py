@@ -85,7 +85,7 @@ def check_free(path: Path | str) -> None:
     _check_no_file(root)
     others = _others(root) if root.exists() else []
     if others:
-        raise ConfigurationError(f"{root} is neither empty nor a store: it holds {others[0]!r}; give a new folder")
+        raise ConfigurationError(f"{root} is neither empty nor a store: it contains {others[0]!r}; give a new folder")
 
 
 def _check_no_file(root: Path) -> None:

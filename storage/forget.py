@@ -89,7 +89,7 @@ class ForgetRecord(Record):
     questions: Annotated[int, Field(ge=0)] = 0
     """The number of removed questions of open batches."""
     batches: _Tuple[str] = ()
-    """The batches that hold or held such questions, with their endpoint, which keeps the texts until collection."""
+    """The batches that have or had such questions, with their endpoint, which keeps the texts until collection."""
     exports: _Tuple[ExportedCopy]
     done: bool
 

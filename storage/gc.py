@@ -389,7 +389,7 @@ def _due(
 def _reach_of_gone(store: Store, ref: Ref) -> frozenset[str]:
     try:
         return reach(store, ref.manifest)
-    except StoreError:  # the version is no longer whole
+    except StoreError:  # the version is no longer complete
         return frozenset()
 
 
@@ -430,7 +430,7 @@ def _old_records(store: Store, old: set[str], run_ids: set[str], before: float) 
 
 
 def receipts_of(store: Store) -> Iterator[tuple[str, Receipt | None]]:
-    """Yield every receipt by name; None for one that cannot be read, which counts as missing."""
+    """Yield every receipt by name; None for one that cannot be read, which is treated as missing."""
     for name in store.list("work/"):
         yield name, find_record(store, name, Receipt)
 

@@ -54,7 +54,7 @@ def alive(process: Process) -> bool | None:
         return None
     state, started = _start(process.pid)
     if state:
-        # Without a start time, any process of this number counts as the same one.
+        # Without a start time, any process with this id counts as the same.
         return state not in ("Z", "X") and process.started in ("", started)
     try:
         os.kill(process.pid, 0)

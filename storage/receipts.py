@@ -118,7 +118,7 @@ def candidates(
     exclude: Collection[str] = (),
     receipts: Iterable[Receipt] | None = None,
 ) -> list[Receipt]:
-    """Return the receipts that may hold rows for a shard, complete or not: same row space, overlapping prefix.
+    """Return the receipts that may contain rows for a shard, complete or not: same row space, overlapping prefix.
 
     The nearest prefix comes first, then the fuller part. exclude: keys to skip. receipts: the result of an earlier
     `scan`. All blobs of the returned receipts exist.

@@ -63,7 +63,7 @@ class RunStart(Record):
 
 
 class RunEnd(Record):
-    """The end of a run. The report holds its stages, counts and cost."""
+    """The end of a run. The report contains its stages, counts and cost."""
 
     run_id: Word
     state: Ending

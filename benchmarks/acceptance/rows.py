@@ -15,7 +15,7 @@ from benchmarks.acceptance.table import ResultLine, RowStatus
 
 
 class Measure(NamedTuple):
-    """A value beside its floor. of: its subject, if a row has several values."""
+    """A value and its floor. of: its subject, if a row has several values."""
 
     value: str
     floor: str

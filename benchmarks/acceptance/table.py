@@ -1,4 +1,4 @@
-"""The table of the acceptance run: values beside their floors, and the outcome of the run."""
+"""The table of the acceptance run: values with their floors, and the outcome of the run."""
 
 from __future__ import annotations
 

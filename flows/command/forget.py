@@ -118,7 +118,7 @@ def _planned(ids: Sequence[str], search: Search, removal: Mapping[str, Any]) -> 
     return [
         *_lines(ids, frozenset(search.known_ids), removal, dry_run=True, build=search.newest_holds),
         *(
-            f"{name} is taken for the id of a document, not for version {name}: `indexmill gc` removes versions"
+            f"{name} is treated as a document id, not as version {name}: `indexmill gc` removes versions"
             for name in ids
             if name in numbers and name not in search.known_ids
         ),
@@ -163,7 +163,7 @@ def _lines(
     removed = "would be removed" if dry_run else "removed"
     at_most = "at most " if build else ""
     if build:
-        lines.append("the newest version holds these documents: a version without them would be built first")
+        lines.append("the newest version contains these documents: a version without them would be built first")
     for document_id in ids:
         if document_id not in known_ids:
             lines.append(f"{escaped(document_id)}: found nowhere; later builds exclude it all the same")

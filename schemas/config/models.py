@@ -217,7 +217,7 @@ class _NamedModel(Settings):
 
 
 class LlmSettings(EndpointSettings, _NamedModel):
-    """The language model of extraction, descriptions, summaries and reports. Its key is no setting: see api_key_env."""
+    """The language model for extraction, descriptions, summaries and reports. For its key, see api_key_env."""
 
     structured: Literal["auto", "json_schema", "json_object", "text"] = Field(
         "auto", description="how an answer's form is requested; auto: json_schema, or what the endpoint supports"

@@ -50,7 +50,7 @@ class ExtractSettings(Settings):
 
 
 class SameAsSettings(Settings):
-    """Which entities count as nearly the same by their names, for families that need extraction."""
+    """Which entities are considered nearly the same by name, for families that need extraction."""
 
     enabled: bool = True
     cosine: float = Field(0.8, ge=-1, le=1, description="the minimum cosine of the vectors of two names")

@@ -367,7 +367,7 @@ def test_the_command_asks_before_it_touches_anything(
         assert f"{ID}: found; later builds exclude it" in err
         assert "Forget this document for good?" in err
     found, err = asked("n\n", "1")
-    assert "1 is taken for the id of a document, not for version 1" in err
+    assert "1 is treated as a document id, not as version 1" in err
     assert "1: found nowhere" in err
     assert everything(root) == before
     found, err = asked("y\n", ID)
