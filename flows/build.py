@@ -254,7 +254,7 @@ def final_state(order: Order) -> State[Any]:
 
 @contextlib.contextmanager
 def _no_spans_of_prefect() -> Iterator[None]:
-    """Keep Prefect's spans, whose errors may contain texts, out of the trace, unless the user has set their variable."""
+    """Keep Prefect's spans, whose errors may quote texts, out of the trace, unless the user has set their variable."""
     if _SPANS in os.environ:
         yield
         return

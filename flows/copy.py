@@ -144,10 +144,10 @@ def copy_version(
 def _target(source: Store, url: str) -> Store:
     """Open the store to write to, created if it does not exist."""
     if "://" not in url and Path(url).resolve().is_relative_to(source.folder.resolve()):
-        raise BadInput(f"{url} is, or is inside, the store {source.url}: give another target")
+        raise BadInput(f"{url} is, or is inside, the store {source.url}: choose another target")
     target = init_store(url)
     if target.url == source.url:
-        raise BadInput(f"{url} is the store to copy from: give another target; `rollback` makes a version the newest")
+        raise BadInput(f"{url} is the store to copy from: choose another target; `rollback` makes a version the newest")
     return target
 
 

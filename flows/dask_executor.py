@@ -151,7 +151,7 @@ class DaskExecutor:
                 return fetched.result(timeout=1.0)
             except KilledWorker as error:
                 raise WorkerDied(
-                    f"the work {future.key} ended {error.allowed_failures + 1} worker processes (out of memory, or "
+                    f"the call {future.key} ended {error.allowed_failures + 1} worker processes (out of memory, or "
                     "a crash in native code); finished parts are kept: run the build again, with fewer workers if "
                     "memory is short"
                 ) from error
@@ -193,7 +193,7 @@ class _Pulse:
         cluster = getattr(self._client(), "cluster", None)
         if isinstance(cluster, PrivateCluster) and not cluster.alive:
             raise _SchedulerLost(
-                f"all worker processes have ended and do not start again ({'; '.join(cluster.ends)}); finished parts "
+                f"all worker processes have ended and cannot be restarted ({'; '.join(cluster.ends)}); finished parts "
                 "are kept: run the build again"
             )
         if self._failed:

@@ -212,13 +212,13 @@ FORMS: Mapping[str, tuple[_Check, _Write]] = {
 
 def _check_target(store: Store, folder: Path) -> None:
     if folder.resolve().is_relative_to(store.folder.resolve()):
-        raise BadInput(f"{folder} is inside the store {store.url}: give a folder outside it")
+        raise BadInput(f"{folder} is inside the store {store.url}: choose a folder outside it")
     try:
         holds = next(folder.iterdir(), None)
     except FileNotFoundError:
         return
     except NotADirectoryError:
-        raise BadInput(f"{folder} is a file, or is below one; an export is a new folder: give another name") from None
+        raise BadInput(f"{folder} is a file, or is below one; an export is a new folder: choose another name") from None
     except OSError as error:
         raise BadInput(
             f"{folder} cannot be listed: {error.strerror}; choose a folder that you can read, or a new one"
@@ -228,7 +228,7 @@ def _check_target(store: Store, folder: Path) -> None:
 
 
 def _not_empty(folder: Path, name: str) -> BadInput:
-    return BadInput(f"{folder} is not empty: it contains {name!r}; nothing was exported: give a new folder")
+    return BadInput(f"{folder} is not empty: it contains {name!r}; nothing was exported: choose a new folder")
 
 
 @contextlib.contextmanager

@@ -87,9 +87,9 @@ def export_ledger(store: Store, path: Path, *, progress: Progress, clock: Clock 
     """
     path = path.absolute()
     if path.resolve().is_relative_to(store.folder.resolve()):
-        raise BadInput(f"{path} is inside the store {store.url}: give a file outside it")
+        raise BadInput(f"{path} is inside the store {store.url}: choose a file outside it")
     if path.exists():
-        raise BadInput(f"{path} exists; nothing was exported: give a new name")
+        raise BadInput(f"{path} exists; nothing was exported: choose a new name")
     with recorded(store, _EXPORT, details={"path": str(path)}, clock=clock) as run:
         record = exports.record(
             store,
@@ -123,7 +123,7 @@ def export_ledger(store: Store, path: Path, *, progress: Progress, clock: Clock 
 def _new_file(path: Path, *, compressed: bool) -> Iterator[IO[bytes]]:
     """Yield a new file, synced at the end of the block."""
     with (
-        writing(path, full="free some space, or give another file", forbidden="give a file that this user may write"),
+        writing(path, full="free some space, or choose another file", forbidden="choose one that this user may write"),
         path.open("xb") as raw,
     ):
         if compressed:

@@ -57,7 +57,7 @@ def make_plan(configuration: Configuration, *, progress: Progress, **options: Un
 
 
 def write_plan(path: Path, plan: Plan) -> None:
-    with writing(path, full="free some space there", forbidden="give a file that this user may write"):
+    with writing(path, full="free some space there", forbidden="choose a file that this user may write"):
         path.write_bytes(canonical_json(plan.to_json()))
 
 

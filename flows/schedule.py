@@ -34,7 +34,7 @@ def next_run(cron: str, timezone: str, after: float) -> datetime:
         (due,) = asyncio.run(schedule.get_dates(1, start=datetime.fromtimestamp(after + 1, UTC)))
     except ValueError as error:
         raise BadInput(
-            f"--cron {cron!r} --timezone {timezone!r}: no such schedule: expected five fields, as in '0 2 * * *', and "
+            f"--cron {cron!r} --timezone {timezone!r}: invalid schedule: expected five fields, as in '0 2 * * *', and "
             "a zone, as in 'Europe/Berlin'"
         ) from error
     return due

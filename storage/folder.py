@@ -85,12 +85,12 @@ def check_free(path: Path | str) -> None:
     _check_no_file(root)
     others = _others(root) if root.exists() else []
     if others:
-        raise ConfigurationError(f"{root} is neither empty nor a store: it contains {others[0]!r}; give a new folder")
+        raise ConfigurationError(f"{root} is neither empty nor a store: it contains {others[0]!r}; choose a new folder")
 
 
 def _check_no_file(root: Path) -> None:
     if root.exists() and not root.is_dir():
-        raise ConfigurationError(f"{root} is a file; a store is a folder: give another name")
+        raise ConfigurationError(f"{root} is a file; a store is a folder: choose another name")
 
 
 def _others(root: Path) -> list[str]:

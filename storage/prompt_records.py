@@ -63,7 +63,7 @@ class PromptRecord(Record):
             raise CorruptBlob(f"{where}: the content does not match its digest ({len(data)} bytes)")
         if type(content.get("format")) is int and content["format"] > 1:
             raise UnsupportedFormat(
-                f"{where} has format {content['format']}; this indexmill reads 1: install a newer one"
+                f"{where} has format {content['format']}; this version of indexmill reads 1: install a newer one"
             )
         return super().from_bytes(whole, where)
 

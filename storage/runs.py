@@ -154,7 +154,7 @@ def start(
         details=dict(details or {}),
     )
     if not store.create(run_name(run_id, "start"), record.to_bytes()):
-        raise StoreError(f"{store.url} has a run {run_id} already; start the run again")
+        raise StoreError(f"{store.url} already has a run {run_id}; start the run again")
     return record
 
 

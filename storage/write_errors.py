@@ -32,7 +32,7 @@ def writing_to_store(path: Path) -> contextlib.AbstractContextManager[None]:
     return writing(
         path,
         full="free some space and run again; nothing is lost, and the next run continues",
-        forbidden="give a store that this user may write to",
+        forbidden="choose a store that this user may write to",
     )
 
 

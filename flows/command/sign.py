@@ -55,7 +55,7 @@ def _write_key(path: Path) -> str:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise BadInput(f"{path} exists and is not overwritten: give another name") from None
+        raise BadInput(f"{path} exists and is not overwritten: choose another name") from None
     except OSError as error:
         raise BadInput(f"{path}: the key cannot be written: {error.strerror}") from error
     with os.fdopen(descriptor, "w", encoding="ascii") as file:

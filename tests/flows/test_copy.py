@@ -173,7 +173,7 @@ def test_the_source_itself_and_places_in_it_are_refused(store: FolderStore) -> N
     link = store.root.parent / "link"
     link.symlink_to(store.root)
     for place in (store.root, store.root / "inside", link, f"{store.root.parent}/./{store.root.name}"):
-        with pytest.raises(BadInput, match="give another target"):
+        with pytest.raises(BadInput, match="choose another target"):
             copied(store, 1, place)
     assert not (store.root / "inside").exists()
     with pytest.raises(SnapshotNotFound, match="no version 9"):
