@@ -32,7 +32,7 @@ import yaml
 import indexmill
 from benchmarks.machine import PrivateMemory, Stopwatch, argument_parser, describe_machine
 
-BOUND = 6 << 30  # bytes, of all processes together
+BOUND = 6 << 30  # maximum bytes of all processes together
 SLACK = 1.1  # growth of the time per token that may be noise of a busy machine
 STAGES = ("resolve", "zoom_links", "zoom_graph", "check")
 

@@ -45,8 +45,8 @@ class FormatResults:
     pages: int = 0
     characters: int = 0
     megabytes: float = 0.0
-    seconds: float = 0.0  # CPU
-    mebibytes: float = 0.0  # peak
+    seconds: float = 0.0  # CPU seconds
+    mebibytes: float = 0.0  # peak memory
     slowest: tuple[float, str] = (0.0, "")  # seconds, file
 
 

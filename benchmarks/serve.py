@@ -51,7 +51,7 @@ def library(arguments: argparse.Namespace, questions: Sequence[str], turns: Any)
     """Measure the library's questions per second and send it, once for every message. Runs in its own process."""
     with indexmill.open(arguments.store, processes=arguments.processes) as snapshot:
         batches = [questions[first : first + BATCH] for first in range(0, len(questions) - BATCH + 1, BATCH)]
-        for batch in batches:  # warm
+        for batch in batches:  # warm-up
             snapshot.retrieve_batch(batch, method=arguments.method, k=5, explain=False)
         while turns.recv():
             began, done = time.perf_counter(), 0
@@ -148,7 +148,7 @@ def main() -> int:
             stack.callback(here.send, None)
             ends.append(here)
         bare, load = ends
-        load.send((max(CLIENTS), 2.0))  # warm
+        load.send((max(CLIENTS), 2.0))  # warm-up
         load.recv()
         rates: list[float] = []
         loads: dict[int, list[Load]] = {count: [] for count in CLIENTS}

@@ -76,7 +76,7 @@ def index(order: Order) -> BuildOutcome:
                 build.update_costs()  # while the scheduler that counts them exists
             order.progress.doing("closing the workers")
         order.progress.doing("publishing")
-        return run.finish(manifest)  # its gates, then its commit
+        return run.finish(manifest)  # checks the gates, then commits
 
 
 def _manifest(order: Order, run: OpenRun, executor: Callable[[], Executor]) -> Manifest:
@@ -125,7 +125,7 @@ class TaskRuns:
         try:
             for step in steps:
                 _wait(self._futures[step.name])
-        except BaseException:  # a second signal
+        except BaseException:  # such as a second signal
             self._build.executor.stop()
             raise
         if self._failure is not None:

@@ -87,7 +87,7 @@ class BuildOutcome:
     documents: int
     passages: int
     files_read: int
-    files_unchanged: int  # since the previous version, and not opened
+    files_unchanged: int  # unchanged since the previous version, and not opened
     parts_made: int
     parts_reused: int
     parts_differing: int
@@ -96,10 +96,10 @@ class BuildOutcome:
     llm_calls: int
     llm_tokens: int
     llm_ledger: int  # answers found in the ledger
-    embed_calls: int  # to an encoder behind an endpoint
+    embed_calls: int  # calls to an encoder behind an endpoint
     embed_tokens: int
     embed_ledger: int  # texts whose vectors were found in the ledger
-    cost: float  # of the calls, in the currency of the configured prices
+    cost: float  # cost of the calls, in the currency of the configured prices
     quarantined: int
     stand_ins: int  # texts of the version for which a language model failed and a fallback is used
     forgotten: int

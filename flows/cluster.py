@@ -175,7 +175,7 @@ def closing(client: Client) -> Iterator[Client]:
     try:
         yield client
     finally:
-        with contextlib.suppress(OSError):  # TimeoutError is one
+        with contextlib.suppress(OSError):  # TimeoutError is an OSError
             client.close(timeout=_CLOSE)
 
 

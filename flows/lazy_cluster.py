@@ -86,7 +86,7 @@ class _LazyQuota:
 
 @dataclass(frozen=True)
 class _OfStage:
-    """A stage's handle of a lazy quota, resolved to the workers' handle on first use or on pickling."""
+    """A stage's handle for a lazy quota, resolved to the workers' handle on first use or on pickling."""
 
     executor: LazyClusterExecutor
     run: str

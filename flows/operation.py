@@ -81,7 +81,7 @@ def operation(
             except (VersionWithdrawn, DiskFull):
                 raise
             except Exception:
-                lease.check()  # a lost lease is the cause
+                lease.check()  # raises if a lost lease is the cause
                 raise
 
 

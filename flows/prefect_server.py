@@ -163,7 +163,7 @@ class PrivateServer:
             with self._log.open("rb") as log:
                 log.seek(self._log_start)
                 return log.read().decode(errors="replace").strip()
-        except OSError:  # something removed it
+        except OSError:  # the file was removed
             return ""
 
     def _answers_within(self, seconds: float) -> bool:

@@ -35,7 +35,7 @@ def forget(run: str) -> None:
 
 @dataclass(frozen=True)
 class SharedQuota:
-    """A stage's handle of the quota of a run (see `Quota`), for any process of its cluster.
+    """A stage's handle for the quota of a run (see `Quota`), for any process of its cluster.
 
     address, security: those of the scheduler, for a process that is not a worker; by default from Dask's settings.
     """

@@ -66,7 +66,7 @@ class LastRun:
     exit_code: int | None
     started: str
     ended: str | None
-    age_seconds: float  # since its start
+    age_seconds: float  # since the start of the run
     error: str | None
 
 

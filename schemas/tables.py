@@ -34,7 +34,7 @@ _Column: TypeAlias = pa.DataType | tuple[pa.DataType, str]
 
 
 def published(artifact: str, holds: str, *, nullable: tuple[str, ...] = (), **columns: _Column) -> pa.Schema:
-    """Declare a published table; descriptions are not part of the schema, so no file has them."""
+    """Declare a published table; the descriptions are not part of the schema, so files lack them."""
     pairs = {name: column if isinstance(column, tuple) else (column, "") for name, column in columns.items()}
     schema = private(nullable=nullable, **{name: kind for name, (kind, _) in pairs.items()})
     TABLES[artifact] = Table(holds, schema, {name: what for name, (_, what) in pairs.items()})
@@ -94,7 +94,7 @@ MENTIONS = published(
     surface=pa.string(),
     name=(pa.string(), "canonical"),
     entity_id=pa.string(),
-    kind=(pa.string(), "`subject`: the passage is about the entity until its next subject, and the span is empty"),
+    kind=(pa.string(), "`subject`: the passage is about the entity up to its next subject; the span is empty"),
 )
 
 PLAIN = private(
@@ -114,11 +114,11 @@ STAND_INS = private(document_id=pa.string())  # documents with fallbacks for a m
 
 UNITS = published(
     "units/<shard>",
-    "the units of passages: one statement or event each",
+    "the units of passages, each one statement or event",
     unit_id=pa.string(),
     passage_id=pa.string(),
     ordinal=(pa.int32(), "position in the passage"),
-    text=(pa.string(), "what the passage says, in a sentence or a few"),
+    text=(pa.string(), "what the passage says, in one or a few sentences"),
 )
 
 UNIT_ENTITIES = published(
@@ -211,7 +211,7 @@ DESCRIBED = published(
     digest=(pa.string(), "digest of the embedded text"),
     pieces=(pa.int32(), "the number of distinct descriptions that it was made from"),
     passages=(pa.int32(), "the number of passages that the entity was extracted from"),
-    stand_in=(pa.bool_(), "the pieces joined: no model wrote the description although one was asked"),
+    stand_in=(pa.bool_(), "true if the pieces are only joined, since the model gave no usable description"),
 )
 """The extracted entities, ordered by entity_id."""
 
@@ -224,7 +224,7 @@ RELATED = published(
     description=(pa.string(), "combined from all relations from source to target"),
     digest=(pa.string(), "digest of the description"),
     relations=(pa.int32(), "the number of relations from the source to the target"),
-    stand_in=(pa.bool_(), "the pieces joined: no model wrote the description although one was asked"),
+    stand_in=(pa.bool_(), "true if the pieces are only joined, since the model gave no usable description"),
 )
 """Pairs of related entities, ordered by (source, target); in the shard of the source."""
 

@@ -248,7 +248,7 @@ def give_up(store: Store, batch: str) -> bool:
         names = [name for name in store.list(batch_prefix(batch)) if name != batch_name(batch, "closed")]
     except ValueError:  # not an id
         return False
-    for name in sorted(names, key=lambda name: name == batch_name(batch, "asked")):  # this record last
+    for name in sorted(names, key=lambda name: name == batch_name(batch, "asked")):  # remove this record last
         store.delete(name)
     return bool(names)
 

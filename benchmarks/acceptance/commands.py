@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-_TAIL = 20  # lines shown of a failed program's output
+_TAIL = 20  # number of lines shown from a failed program's output
 
 _DEADLINE = 3_600.0  # seconds; only a hanging program reaches it, even on a busy machine
 

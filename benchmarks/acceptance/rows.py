@@ -95,7 +95,7 @@ def _run(
     except CommandFailed as error:
         print(f"{title}: {error}", file=sys.stderr, flush=True)
         measures.append(Measure(str(error).splitlines()[0], "", False))
-    except Exception as error:  # the other rows go on
+    except Exception as error:  # the other rows continue
         traceback.print_exc()
         measures.append(Measure(f"{type(error).__name__}: {error}", "", False))
     seconds, cpu = time.perf_counter() - began, programs.cpu - cpu

@@ -44,7 +44,7 @@ def command(
     day; `indexmill batches` lists the open batches.
     """
     progress = begin("backfill", configuration)
-    from flows import local  # after the first line: this takes seconds
+    from flows import local  # takes seconds, so after the first line
     from tasks.pipeline.backfill import Waves
 
     waves = Waves(configuration.run.wave_shards, publish_every)

@@ -81,7 +81,7 @@ def command(
         planned = None
         with Waiting("looking for the documents in every version", only_terminals=True):
             search = Search(store, ids)
-            if not (search.newest_holds and why_not):  # which `forget` refuses
+            if not (search.newest_holds and why_not):  # `forget` refuses this case
                 planned = _planned(ids, search, _counted(preview(store, search)))
         if planned is not None:
             _ask(ids, planned)

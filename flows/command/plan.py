@@ -47,7 +47,7 @@ def command(
     configuration, 3 refused by a gate, 4 above --max-cost.
     """
     progress = begin("plan", configuration)
-    from flows.plan import make_plan, write_plan  # after the first line: this takes seconds
+    from flows.plan import make_plan, write_plan  # takes seconds, so after the first line
     from tasks.pipeline.plan.plan import Approved
 
     plan = make_plan(configuration, progress=progress, **how)
