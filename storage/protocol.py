@@ -59,7 +59,7 @@ class Store(Protocol):
         ...
 
     def open_local(self, digest: str) -> Path:
-        """Return a local, read-only file of a blob, verified on first use per process; raises CorruptBlob."""
+        """Return a local, read-only file of a blob, verified on first use per process; CorruptBlob if damaged."""
         ...
 
     def get_blob(self, digest: str) -> bytes:
