@@ -1,4 +1,4 @@
-"""Measure what every heuristic contributes: each method without one of its parts, over all sets and variants.
+"""Measure what each heuristic contributes: every method without one of its parts, over all sets and variants.
 
     python -m benchmarks.ablations DATA WORK --stores DIR [--sets NAMES] [--methods NAMES] [--step N]
 
@@ -6,9 +6,9 @@ DATA, WORK, the sets and the stores are those of `benchmarks.protocol`. Nothing 
 each part off (`LEFT_OUT`). The first line of a method is its unchanged recall at 5 and 10 documents. Each further line
 is the loss (-) or gain (+) without one part: the mean of both recalls, over the even and over the odd questions. A star
 marks a 95 % interval over all questions that excludes zero (`benchmarks.bootstrap`). The last column counts the sets
-where leaving the part out is clearly worse and clearly better: a part that gains nothing over all sets does not pay.
+where leaving the part out is clearly worse and clearly better: a part that gains nothing over all sets is useless.
 
-`--step 4` asks a quarter of the questions.
+`--step 4` uses a quarter of the questions.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class RecallChange(NamedTuple):
 
     @classmethod
     def of(cls, without: Recalls, whole: Recalls) -> RecallChange:
-        """Compare the recalls of a file's questions, in their order."""
+        """Compare two lists of recalls of the same questions, in the same order."""
         means, others = without.mean(axis=1), whole.mean(axis=1)
         each = means - others
         return cls(float(each[::2].mean()), float(each[1::2].mean()), difference(means.tolist(), others.tolist()))
@@ -117,20 +117,20 @@ class RecallChange(NamedTuple):
 
 
 class AblationTable(NamedTuple):
-    """The figures of one method: by set its unchanged recall, and by part and set the change without the part."""
+    """The figures of one method: the unchanged recall by set, and the change without a part by part and set."""
 
     recalls: dict[str, Recalls]
     changes: dict[str, dict[str, RecallChange]]
 
 
 def left_out_of(method: str, methods: Sequence[str]) -> Mapping[str, Settings]:
-    """Return the parts of a method that can be switched off in a snapshot with these methods."""
+    """Return the parts of a method that can be switched off in a snapshot that has these methods."""
     parts = LEFT_OUT.get(method, {})
     return {part: settings for part, settings in parts.items() if part not in LEFT_OUT or part in methods}
 
 
 def measure(snapshot: Snapshot, name: str, questions: Sequence[Question], tables: Mapping[str, AblationTable]) -> None:
-    """Ask a set's questions by each table's method, whole and without each of its parts, and fill in the tables."""
+    """Evaluate a question set with each table's method, complete and without each part, and fill in the tables."""
     vectors = snapshot.encode([one.question for one in questions])
 
     def recalls(method: str, settings: Settings) -> Recalls:
@@ -166,7 +166,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--stores", type=Path, metavar="DIR", required=True, help="built stores, by name of the set")
     parser.add_argument("--sets", type=names, default=[name for name, one in SETS.items() if not one.quick])
     parser.add_argument("--methods", type=names, default=list(LEFT_OUT))
-    parser.add_argument("--step", type=int, default=1, metavar="N", help="ask every N-th question of each half")
+    parser.add_argument("--step", type=int, default=1, metavar="N", help="use every N-th question of each half")
     chosen = parser.parse_args(argv)
     for option, requested, available in (("sets", chosen.sets, SETS), ("methods", chosen.methods, LEFT_OUT)):
         if unknown := sorted(set(requested) - set(available)):

@@ -5,7 +5,7 @@
     python -m benchmarks.backfill STATE --real     2,500 documents with the default model
 
 STATE is a program that writes a corpus: `STATE 0 OUT --docs N`. `indexmill backfill` runs as its own process, and it
-and its child processes are sampled. Memory is the peak of their summed proportional share (PSS): private, and with
+and its child processes are sampled. Memory is the peak of their summed proportional share (PSS), without and with
 mapped files, which the system reclaims when memory is short. Prints a table with ratios to the row before; then, from
 the existing parts, the memory and CPU time of each whole-corpus stage in a fresh process. Fails if memory grows as fast
 as the corpus or exceeds its bound, or if the CPU time per token grows.
@@ -32,8 +32,8 @@ import yaml
 import indexmill
 from benchmarks.machine import PrivateMemory, Stopwatch, argument_parser, describe_machine
 
-BOUND = 6 << 30  # bytes, of all processes together
-SLACK = 1.1  # growth of the time per token that a busy machine's noise explains
+BOUND = 6 << 30  # maximum bytes of all processes together
+SLACK = 1.1  # growth of the time per token that may be noise of a busy machine
 STAGES = ("resolve", "zoom_links", "zoom_graph", "check")
 
 
@@ -73,14 +73,14 @@ def _sizes(text: str) -> dict[str, int]:
 
 
 def corpus_of(state: Path, documents: int, folder: Path) -> Path:
-    """Write the first documents as JSON Lines; return the path."""
+    """Write the first documents as JSON Lines; return the file's path."""
     path = folder / f"{documents}.jsonl"
     subprocess.run([sys.executable, state, "0", path, "--docs", str(documents)], check=True, stdout=subprocess.DEVNULL)
     return path
 
 
 def backfill(corpus: Path, store: Path, chosen: argparse.Namespace) -> dict[str, Any]:
-    """Run the command over a corpus; return its report with the tokens and its usage."""
+    """Run the command on a corpus; return its report, with tokens and usage added."""
     configuration = store.with_suffix(".yaml")
     settings: dict[str, Any] = {"store": str(store), "corpus": {"paths": [str(corpus)]}}
     if not chosen.real:
@@ -143,7 +143,7 @@ def stages_of(store: Path) -> None:
 
     def stages(build: Build) -> Any:
         for step in build.steps:
-            build.cold = step.name in STAGES  # so that it copies no row of the existing part
+            build.cold = step.name in STAGES  # so that no row of the existing part is copied
             clock = Stopwatch()
             with PrivateMemory() as memory:
                 step.drive(build)
@@ -167,8 +167,8 @@ def main() -> None:
     parser = argument_parser(__doc__)
     parser.add_argument("state", type=Path)
     parser.add_argument("--documents", help="sizes of the corpora, ascending; default: 2500,5000,10000")
-    parser.add_argument("--quick", action="store_true", help="400 and 800 documents")
-    parser.add_argument("--real", action="store_true", help="the default model; 2,500 documents by default")
+    parser.add_argument("--quick", action="store_true", help="use 400 and 800 documents")
+    parser.add_argument("--real", action="store_true", help="use the default model, and 2,500 documents by default")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--wave-shards", type=int)
     chosen = parser.parse_args()

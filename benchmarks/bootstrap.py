@@ -21,7 +21,7 @@ class MeanDifference(NamedTuple):
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval excludes zero."""
+        """True if the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
     def __str__(self) -> str:

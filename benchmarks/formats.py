@@ -1,9 +1,9 @@
-"""Measure what reading documents of each format costs and yields: a table by format.
+"""Measure what reading documents of each format costs and yields, as a table by format.
 
     python -m benchmarks.formats FOLDER... [--include GLOB...] [--quick N] [--ocr LANGUAGES] [--json]
 
-Every file of a known format below the folders is read as a build reads it: in the scan process, one file after the
-other, within the limits of the settings. --quick takes at most N files of a format, spread evenly over its list: with
+Every file of a known format below the folders is read as in a build: in the scan process, one file after
+another, within the limits of the settings. --quick takes at most N files of a format, spread evenly over its list: with
 20, most folders take a minute. Times are CPU seconds of one core, which a busy machine does not change, and include the
 programs that a format calls. A format's first file includes importing its library. Memory is the peak of the scan
 process over the format's files.
@@ -35,7 +35,7 @@ _FRESH = 200.0  # MiB of a process that has read nothing large; a larger process
 
 @dataclass
 class FormatResults:
-    """The results of a format's files. refused: counts by reason. pages: of documents that record their pages."""
+    """The results of a format's files. refused: counts by reason. pages: those of documents that record pages."""
 
     kind: str
     extractor: str
@@ -45,8 +45,8 @@ class FormatResults:
     pages: int = 0
     characters: int = 0
     megabytes: float = 0.0
-    seconds: float = 0.0  # CPU
-    mebibytes: float = 0.0  # peak
+    seconds: float = 0.0  # CPU seconds
+    mebibytes: float = 0.0  # peak memory
     slowest: tuple[float, str] = (0.0, "")  # seconds, file
 
 
@@ -60,7 +60,7 @@ def files_below(folders: Sequence[str], settings: CorpusSettings) -> list[Source
 
 
 def chosen(files: Iterable[SourceFile], most: int) -> list[SourceFile]:
-    """Return at most so many files of each format, spread evenly over its list; all for 0."""
+    """Return at most `most` files of each format, spread evenly over its list; all if it is 0."""
     by_kind: dict[str, list[SourceFile]] = {}
     for file in files:
         by_kind.setdefault(file.kind, []).append(file)
@@ -74,7 +74,7 @@ def chosen(files: Iterable[SourceFile], most: int) -> list[SourceFile]:
 
 
 def measure(files: Iterable[SourceFile], settings: CorpusSettings) -> list[FormatResults]:
-    """Read each file by itself; return the results by format."""
+    """Read each file separately; return the results by format."""
     by_kind: dict[str, FormatResults] = {}
     for file in files:
         measured = by_kind.setdefault(file.kind, FormatResults(file.kind, _extractor(file.kind)))
@@ -130,7 +130,7 @@ def _peak(pid: int) -> float:
 
 
 def _extractor(kind: str) -> str:
-    """Name the libraries that read a format, with their versions."""
+    """Return the names and versions of the libraries that read a format."""
     file_format = format_of(kind)
     if file_format is None:
         return "-"

@@ -1,19 +1,19 @@
-"""Measure what summaries cost a growing corpus: calls and tokens of each insertion, beside rebuilding each time.
+"""Measure what summaries of a growing corpus cost: calls and tokens of each insertion, and of a rebuild each time.
 
     python -m benchmarks.lsh_tree STORE QUESTIONS.jsonl [--quick]
 
 STORE is a snapshot with bm25 and lsh_tree; its passages, vectors, encoder, bounds and hyperplanes are used. Summaries
 are extractive and encoded as in a build. Each is charged the prompt that a language model would get (instructions and
-delimited texts) and the summary as output, both by `estimate_tokens`, a token for four bytes of UTF-8; an endpoint may
+delimited texts) and the summary as output, both by `estimate_tokens`: four bytes of UTF-8 are a token; endpoints may
 count differently. A node or request that was charged before is not charged again. EraRAG's protocol: half of the
 documents first, then ten insertions of 5 %.
 
 - The tree of all passages, compared with the store's: the benchmark sends the pipeline's requests.
 - Ten insertions, in random order and by question: each question adds its evidence and the documents that BM25 finds for
-  it, ten in all, as HotpotQA was collected; documents of no question are there from the start. (The file's own order is
-  random, that of a hash.) `floor` is the least cost of any function of the set: the summaries above a new passage.
-- One more document, over some documents: calls and tokens against a rebuild.
-- The digest of the tree after the insertions, in either order.
+  it, ten in all, as HotpotQA was collected; documents of no question are there from the start. (The order in the file
+  is random, that of a hash.) `floor` is the least cost of any function of the set: the summaries above a new passage.
+- One more document added to some documents: calls and tokens, compared with a rebuild.
+- The digest of the tree after the insertions in each order.
 
 --quick takes 600 documents and a tenth of the tries: about a minute.
 """
@@ -58,7 +58,7 @@ Cost = np.ndarray  # calls, tokens of prompts, tokens of answers: (3,) int64
 
 @dataclass(frozen=True)
 class TreeNode:
-    """A passage or a summary. cost: of the summary; zero for a passage."""
+    """A passage or a summary. cost: that of the summary; zero for a passage."""
 
     text: str
     digest: str
@@ -115,7 +115,7 @@ class StoredPlanes(Hyperplanes):
 
 
 def order_by_question(snapshot: Snapshot, questions: Sequence[Question], documents: Sequence[str]) -> list[str]:
-    """Return the documents of no question in random order, then those of each question in turn."""
+    """Return the documents of no question, in random order, then the documents of each question in turn."""
     hits_by_question = snapshot.retrieve_batch(
         [one.question for one in questions], method="bm25", k=GATHERED, explain=False
     )
@@ -160,7 +160,7 @@ class Growing:
         self._charged: set[bytes] = set()
 
     def tree(self, documents: Iterable[str]) -> list[Layer]:
-        """Return the layers over some documents; request missing summaries."""
+        """Return the layers over some documents, requesting missing summaries."""
         below = self.corpus.lowest(documents)
         layers: list[Layer] = []
         while self.corpus.bounds.want_another(len(layers), len(below.ids)):
@@ -219,7 +219,7 @@ def above(layers: Sequence[Layer], new: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Insertion:
-    """An insertion: the passages after it, its cost, the least cost of any function of the set, and of a rebuild."""
+    """An insertion: the number of passages after it, its cost, the least possible cost, and the cost of a rebuild."""
 
     passages: int
     spent: Cost
@@ -228,7 +228,7 @@ class Insertion:
 
 
 def insert(growing: Growing, order: Sequence[str], counts: Sequence[int]) -> tuple[list[Insertion], list[Layer]]:
-    """Insert documents in order, up to each count in turn; those of the first count are there before."""
+    """Insert documents in order, up to each count in turn; those up to the first count are present before."""
     steps: list[Insertion] = []
     layers = growing.tree(order[: counts[0]])
     for before, now in pairwise(counts):
@@ -282,7 +282,7 @@ def print_one_more(corpus: TreeCorpus, summaries: SummaryCache, tries: int) -> N
     calls = np.array(costs)[:, CALLS]
     mean = np.mean([in_tokens(cost) for cost in costs])
     height = len(layers)
-    print(f"\nOne document more, {tries} tries: {calls.mean():.2f} calls on average", end="")
+    print(f"\nOne more document, {tries} tries: {calls.mean():.2f} calls on average", end="")
     print(f", {calls.max()} at most ({calls.mean() / height:.2f} x height; 3 x height is {3 * height})")
     print(f"{mean:,.0f} tokens; anew {in_tokens(rebuilt):,}, {in_tokens(rebuilt) / mean:.0f} times as many;", end="")
     print(" EraRAG: more than 10 times cheaper than RAPTOR", flush=True)

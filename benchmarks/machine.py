@@ -1,4 +1,4 @@
-"""Shared by all benchmarks: options, a description of the machine, time, memory, and the real command."""
+"""Code that all benchmarks share: options, a description of the machine, time, memory, and the real command."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def differing(first: Path, second: Path) -> list[str]:
 
 
 class PrivateMemory:
-    """Watches the private memory of this process during a block. before, peak: in MiB."""
+    """Watches the private memory of this process during a block. before, peak: the memory in MiB."""
 
     def __init__(self, interval: float = 0.004) -> None:
         self._interval = interval
@@ -83,7 +83,7 @@ class Stopwatch:
 
 
 def describe_machine() -> str:
-    """Describe processor, cores, memory, Python and the libraries that shape the numbers, in one line."""
+    """Describe the processor, cores, memory, Python and the libraries that affect the numbers, in one line."""
     processor = platform.processor() or platform.machine()
     names = Path("/proc/cpuinfo")
     if names.exists():

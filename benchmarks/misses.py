@@ -5,7 +5,7 @@
 `indexmill evaluate --misses` lists missed documents and what was found instead. For every gold document that is not
 among the first k distinct documents, this adds the cause in the tri-graph, which all entity-based methods share:
 
-    absent          the snapshot does not hold the document
+    absent          the snapshot does not contain the document
     no name         the question names no entity
     not recognised  the document has no recognised mention
     not linked      the document shares no entity with the rest of the evidence or with the question
@@ -49,7 +49,7 @@ class Causes:
         return set(contents.links(rows)[1].tolist())
 
     def cause(self, question: Question, document: str, vector: np.ndarray, retrieved: Retrieved) -> str:
-        """Return the cause: one of the module's words."""
+        """Return the cause, as named in the module's docstring."""
         if document not in self._passages:
             return "absent"
         if not retrieved.links:
@@ -77,8 +77,8 @@ def main() -> None:
     parser.add_argument("questions", type=Path)
     parser.add_argument("--method", default="fused")
     parser.add_argument("-k", type=int, default=5)
-    parser.add_argument("--show", type=int, default=20, help="how many missed documents to print")
-    parser.add_argument("--cause", help="print only the misses of this cause")
+    parser.add_argument("--show", type=int, default=20, help="the number of missed documents to print")
+    parser.add_argument("--cause", help="print only misses with this cause")
     chosen = parser.parse_args()
     questions = read_questions(chosen.questions)
     counted: Counter[str] = Counter()

@@ -4,9 +4,9 @@
     python -m benchmarks.mutants storage/lease.py --digits 0123456789   # all mutants, with the module's tests
     python -m benchmarks.mutants tasks/core --tests tests/tasks tests/flows/test_build.py --pytest=-k=part
 
-Prints the surviving mutants as diffs. A survivor is a missing test or a change without effect; the developer decides
-which. mutmut numbers the mutants of a function; the last digits choose a sample, the same one every time. It works in
-build/mutants, where the packages are links, and never touches the sources. It skips decorated functions and removes no
+Prints the surviving mutants as diffs. A survivor means a missing test or a change without effect: the developer
+decides. mutmut numbers the mutants of a function; the last digits choose a sample, the same one every time. It works in
+build/mutants, where the packages are links, and never changes the sources. It skips decorated functions and removes no
 statements.
 """
 
@@ -41,7 +41,7 @@ def default_tests(target: str) -> list[str]:
 def prepare(target: str, tests: Sequence[str], options: Sequence[str]) -> None:
     """Create mutmut's working folder: links to what the tests need, and its settings."""
     shutil.rmtree(FOLDER, ignore_errors=True)
-    (FOLDER / "mutants").mkdir(parents=True)  # before Python starts: it caches missing path entries
+    (FOLDER / "mutants").mkdir(parents=True)  # before Python starts, since it caches missing path entries
     entries = [path.name for path in ROOT.iterdir() if path.name not in (".git", ".venv", "build", "setup.cfg")]
     for name in entries:
         (FOLDER / name).symlink_to(ROOT / name)

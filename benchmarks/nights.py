@@ -1,21 +1,21 @@
-"""Measure what nightly builds redo of the communities: from a warm start, and from a cold start.
+"""Measure how much of the communities' texts nightly builds redo, from a warm and from a cold start.
 
     python -m benchmarks.nights STATE FOLDER [--family heterograph] [--docs 600] [--nights 10]
     python -m benchmarks.nights STATE FOLDER --docs 60 --nights 2        # a minute or two, for daily use
 
-STATE is a program that writes the corpus as it stood after a night: `STATE NIGHT OUT --docs N --nights LAST`. FOLDER
-gets the stores, and those of an earlier run are reused. Night 0 is built, then each night twice: warm, as every refresh
-is, and cold, in a copy of the store without its versions, so that only the communities are clustered anew.
+STATE is a program that writes the corpus as it was after a night: `STATE NIGHT OUT --docs N --nights LAST`. The stores
+are in FOLDER; those of an earlier run are reused. Night 0 is built, then each night twice: warm, like every refresh,
+and cold, in a copy of the store without its versions, so that only the communities are clustered anew.
 
 redone: the share of texts whose inputs do not occur in the previous night's version of the same series, warm or cold;
 with a language model each redone text is a call. For community_tree, texts are the reports on two or more members: a
 report is redone if the members of its community or the text of a member changed. For the heterograph, they are the
-attributes of entities, and the communities behind high-level elements. modularity: of the first level, and warm as a
-share of cold; `-` if there is none or the run does not record it.
+attributes of entities, and the communities behind high-level elements. modularity: that of the first level, and the
+warm one as a share of the cold one; `-` if there is none or the run does not record it.
 
 The inputs of heterograph texts depend on no vector (near edges come later), so `--encoder hash` measures them in a
-fraction of the time; only passage ends differ, which follow the encoder's tokens. The communities of community_tree do
-depend on vectors.
+fraction of the time; only passage ends, which depend on the encoder's tokens, differ. The communities of community_tree
+do depend on vectors.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class VersionTexts(NamedTuple):
     modularity: float | None
 
     def redone(self, before: VersionTexts) -> dict[str, Share]:
-        """Return the share of texts that the previous version did not have: by kind of text, and for all."""
+        """Return the share of texts that the previous version did not have, by kind of text and for all texts."""
         previous = set[str]().union(*before.made_of.values())
         shares = {what: Share(len(made_of - previous), len(made_of)) for what, made_of in self.made_of.items()}
         now = set[str]().union(*self.made_of.values())
@@ -96,7 +96,7 @@ FAMILIES: dict[str, Callable[[Snapshot], tuple[dict[str, set[str]], str]]] = {
 }
 
 MODULARITY = ("modularity_thousandths_l1", "modularity_thousandths")
-"""The counts of a stage that record modularity: of the first level, or of the only one."""
+"""The counts of a stage that record the modularity of the first level, or of the only level."""
 
 
 def without_versions(store: Path, copy: Path) -> Path:

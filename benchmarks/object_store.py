@@ -1,12 +1,12 @@
-"""Count requests, bytes and seconds of a store in object storage, beside the same store in a folder.
+"""Count requests, bytes and seconds of a store in object storage, compared with the same store in a folder.
 
     python -m benchmarks.object_store CORPUS.jsonl [--change 30] [--docs N]
     python -m benchmarks.object_store CORPUS.jsonl --docs 300      # a minute, for daily use
 
-Uses `--bucket` if given, at AWS_ENDPOINT_URL if that is set; otherwise a bucket of moto's server on this machine. For
-each store: a first build, a nightly build with `--change` edited documents, and one without a change, each with the
-real command. After each build the folder's version is copied to another store in the bucket. Then, each in a new
-process: opening and a first question, with an empty cache and with a full one.
+Uses `--bucket` if given, at AWS_ENDPOINT_URL if that is set; otherwise a bucket of moto's server on this machine. Each
+store gets a first build, a nightly build with `--change` edited documents, and a build without a change, all with the
+real command. After each build, the folder's version is copied to another store in the bucket. Then new processes open
+the store and ask a first question, with an empty cache and with a full one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.machine import argument_parser, describe_machine, run_command
 from benchmarks.sets import read_rows, write_rows
 from tests.storage.services import bucket_of, s3_service
 
-REQUESTS = 1_000  # the maximum of requests for a nightly build with 30 edited documents of 6,119
+REQUESTS = 1_000  # maximum requests of a nightly build with 30 of 6,119 documents edited
 
 _OPEN = """
 import json, sys, time

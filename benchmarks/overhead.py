@@ -30,7 +30,7 @@ Work = tuple[list[str], list[list[tuple[int, int]]], list[str]]
 
 
 def texts_of(snapshot: Snapshot) -> Work:
-    """Return the texts that a version has vectors of: passages, their sentence spans, entity names."""
+    """Return the texts whose vectors a version has: passages, their sentence spans, entity names."""
     documents = snapshot.table("documents", ["document_id", "title"]).to_pydict()
     titles = dict(zip(documents["document_id"], documents["title"], strict=True))
     titled = snapshot.manifest.configuration["split"]["title_in_passage"]  # type: ignore[index,call-overload]
@@ -43,7 +43,7 @@ def texts_of(snapshot: Snapshot) -> Work:
         shift = len(text) - len(row["text"])
         texts.append(text)
         shifted.append([(start + shift, end + shift) for start, end in spans.get(row["passage_id"], [])])
-    # A build does not embed every name: the packs list the keys of those that it did.
+    # A build does not embed every name; the packs list the keys of the embedded names.
     embedded = {int(key) for keys in snapshot.vectors("names", "entity_keys") for key in keys}
     entities = snapshot.table("entities", ["entity_id", "name"]).to_pydict()
     owners = NameIndex.keys(entities["entity_id"]).tolist()
@@ -62,7 +62,7 @@ def equal_shares(work: Work, workers: int) -> list[Work]:
 
 
 def embed(work: Work, files: dict[str, Path], barrier: Any, seconds: Any) -> None:
-    """Run one process of the bare run: open the encoder, wait for the others, then time only the calls."""
+    """Run one process of the bare run: open the encoder, wait for the other processes, then time only the calls."""
     embedder = OpenVINOEmbedder.open(files, threads=1)
     embedder.encode(["warm"])
     barrier.wait()
@@ -77,7 +77,7 @@ def main() -> None:
     parser = argument_parser(__doc__)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--workers", type=int, default=multiprocessing.cpu_count())
-    parser.add_argument("--quick", action="store_true", help="the first thousand documents")
+    parser.add_argument("--quick", action="store_true", help="use the first thousand documents")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="indexmill-overhead-") as folder:
         corpus = chosen.corpus

@@ -43,7 +43,7 @@ from indexmill.retrieve.method_registry import METHODS
 from indexmill.snapshot import Snapshot
 
 BUDGETS = (500, 1_000, 2_000)
-BELOW = 0.005  # the recall by which the default may be below the best of the others
+BELOW = 0.005  # recall by which the default may be below the best other method
 
 COSTLY = ("community_tree", "heterograph")
 
@@ -51,7 +51,7 @@ Results = Mapping[str, Mapping[str, Sequence[QuestionResult]]]  # by set and met
 
 
 def published(store: Path) -> tuple[str, ...]:
-    """Return the methods of a store's newest version; none if it has no version."""
+    """Return the methods of a store's newest version, or none if it has no version."""
     try:
         with indexmill.open(store) as snapshot:
             return snapshot.methods
@@ -80,7 +80,7 @@ def store_of(name: str, files: SetFiles, chosen: argparse.Namespace) -> Path:
 
 
 def measure(name: str, files: SetFiles, store: Path, chosen: argparse.Namespace) -> None:
-    """Ask a set's questions by every method and save the results; with `--resume`, only missing ones."""
+    """Evaluate every method on a set's questions and save the results; with `--resume`, only missing ones."""
     folder = chosen.work / "results" / name
     questions = read_questions(files.questions)
     with indexmill.open(store) as snapshot:
@@ -115,7 +115,7 @@ def settings_of(snapshot: Snapshot, settings: Sequence[str]) -> dict[str, dict[s
         try:
             snapshot.retriever(DEFAULT).with_parameters(handed)
         except BadInput:
-            continue  # the default does not combine that method
+            continue  # the default method does not combine this one
         by_method[DEFAULT] = {**handed, **by_method.get(DEFAULT, {})}
     return {method: parameters for method, parameters in by_method.items() if parameters}
 
@@ -266,7 +266,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--methods", type=names, help="comma-separated names; by default all methods of a store")
     parser.add_argument("--quick", action="store_true", help="only Cranfield and cuts of 800 documents")
     parser.add_argument("--resume", action="store_true", help="keep results of the same version and settings")
-    parser.add_argument("--tables", action="store_true", help="print the tables of saved results, and ask nothing")
+    parser.add_argument("--tables", action="store_true", help="print the tables of saved results; evaluate nothing")
     parser.add_argument("--stores", type=Path, metavar="DIR", help="existing stores to use, by name of the set")
     parser.add_argument("--build", action="store_true", help="bring the stores of WORK up to date first")
     parser.add_argument("--families", choices=("usual", "all"), default="usual")
@@ -279,7 +279,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--matrix", action="store_true", help="print a short table first, with a column for each method"
     )
     parser.add_argument("--readme", action="store_true", help="print the README's table, and save its figures")
-    parser.add_argument("--baseline", type=Path, metavar="DIR", help="results of an earlier run, WORK/results of it")
+    parser.add_argument("--baseline", type=Path, metavar="DIR", help="the folder WORK/results of an earlier run")
     chosen = parser.parse_args(argv)
     if unknown := sorted(set(chosen.sets or ()) - set(SETS)):
         parser.error(f"unknown sets: {', '.join(unknown)}; choose from {', '.join(SETS)}")

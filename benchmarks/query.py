@@ -3,8 +3,8 @@
     python -m benchmarks.query STORE QUESTIONS.jsonl [--method NAMES] [--batch 256] [--k 10]
 
 Encodes the questions once, then times `retrieve_batch(vectors=...)`: single questions, and batches with and without
-explanations. Prints the median and the 99th percentile in milliseconds per question. The first questions warm up and
-are not counted.
+explanations. Prints the median and the 99th percentile in milliseconds per question. The first questions are a warm-up
+and are not counted.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def print_times(
 ) -> None:
     print(f"{'method':12} {'questions at once':>18} {'p50 ms':>9} {'p99 ms':>9} {'mean ms':>9}   per question")
     gc.collect()
-    gc.freeze()  # as a server does after start-up: later collections skip the loaded objects
+    gc.freeze()  # like a server after start-up: later collections skip the loaded objects
     for method in methods:
         for together, explain in ((1, True), (size, True), (size, False)):
             counted = milliseconds(snapshot, questions, vectors, method, k, together, explain, rounds)

@@ -1,4 +1,4 @@
-"""The README's table of recall and the file of its figures: a column for each set, a row for each method.
+"""The README's table of recall, and the file with its figures: a column for each set, a row for each method.
 
 `python -m benchmarks.protocol DATA WORK --families all --sets 2wiki,hotpot --readme` measures these columns, writes
 them to `FIGURES` and prints the whole table; columns of other sets stay as they are. Each column records the command
@@ -36,7 +36,7 @@ def read_columns(path: Path) -> dict[str, Column]:
 
 
 def column(command: str, snapshot: Snapshot, recall: Mapping[str, Sequence[float]], questions: int) -> Column:
-    """Return a column and the index it was measured on. recall: at 5 and 10 documents, by method."""
+    """Return a column and the index it was measured on. recall: the recall at 5 and 10 documents, by method."""
     manifest = snapshot.manifest
     encoder = cast(Mapping[str, Any], manifest.models["encoder"])
     return {

@@ -2,14 +2,14 @@
 
     python -m benchmarks.refresh STATE STORE [--docs 3000] [--nights 10]
     python -m benchmarks.refresh STATE STORE --docs 300 --nights 3       # a minute, for daily use
-    python -m benchmarks.refresh STATE STORE --docs 600 --nights 15 --fresh  # and the last night into an empty store
+    python -m benchmarks.refresh STATE STORE --docs 600 --nights 15 --fresh  # also the last night into an empty store
 
-STATE is a program that writes the corpus as it stood after a night: `STATE NIGHT OUT --docs N --nights LAST`. STORE is
+STATE is a program that writes the corpus as it was after a night: `STATE NIGHT OUT --docs N --nights LAST`. STORE is
 a store of night 0; if it is missing, it is built and timed first, and the times are saved beside it
 (`STORE.full.json`). The nights are built into a copy, each with the real command, timed from its start to its exit.
 
 Work is counted independently of the pipeline. New rows are the distinct embedded texts that only the new version has:
-passages with their titles, sentences with the passage around them, names. The bytes of a night are compared with the
+passages with their titles, sentences in their passages, names. The bytes of a night are compared with the
 bytes of the shards whose documents changed and of all whole-corpus parts. CPU seconds are those of the command and all
 its processes; on a busy machine, judge by the share of CPU.
 """
@@ -36,12 +36,12 @@ from storage import lineage
 from storage.folder import open_folder
 
 MEDIAN = 0.03
-"""Share of the full build's time: the bound of the median night, and of a night of few documents beyond its share of
-text."""
+"""The maximum share of the full build's time: for the median night, and, beyond its share of text, for a night of few
+documents."""
 FEW = 30
 BYTES = 1.3
-_NIGHTS = 60  # the nights that choose the documents of a cut corpus
-_WORTH_JUDGING = 300.0  # seconds of a full build; below, process start-up is more than 1 % of it
+_NIGHTS = 60  # the number of nights from which a cut corpus takes its documents
+_WORTH_JUDGING = 300.0  # seconds of a full build; in a shorter one, process start-up is more than 1 %
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Timed:
 
 @dataclass(frozen=True)
 class UpdateSize:
-    """The changes of a night: documents added, edited and removed, and their share of the text."""
+    """The changes of a night: the documents added, edited and removed, and their share of the text."""
 
     documents: int
     share: float
@@ -76,7 +76,7 @@ def change(old: Path, new: Path) -> UpdateSize:
 
 
 def embedded(store: Path, version: int) -> set[tuple[str, ...]]:
-    """Return all texts that a version has vectors of."""
+    """Return all texts whose vectors a version has."""
     with indexmill.open(store, version=version) as snapshot:
         texts, spans, names = texts_of(snapshot)
     sentences = (
@@ -91,7 +91,7 @@ def manifest_of(store: Path, version: int) -> Manifest:
 
 
 def allowed_bytes(store: Path, version: int) -> int:
-    """Return the bytes of a version's parts of changed shards and of the whole corpus, without the encoder's files."""
+    """Return the bytes of a version's whole-corpus parts and parts of changed shards, without the encoder's files."""
     old, new = ({a.name: a.digest for a in manifest_of(store, v).artifacts} for v in (version - 1, version))
     touched = {name.partition("/")[2] for name in new if name.startswith("documents/") and old.get(name) != new[name]}
     opened = open_folder(store)
@@ -116,7 +116,7 @@ def full_build(state: Path, store: Path, documents: int, folder: Path) -> Timed:
         raise SystemExit(f"{record}, the times of the full build, is missing: name a store that does not exist yet")
     recorded = json.loads(record.read_text())
     if recorded["docs"] != documents:
-        raise SystemExit(f"{store} was made of --docs {recorded['docs']}")
+        raise SystemExit(f"{store} was built with --docs {recorded['docs']}: use that, or a new store")
     return Timed(recorded["seconds"], recorded["cpu"])
 
 
@@ -197,7 +197,7 @@ def main() -> None:
         idle = apply(chosen.nights + 1, store, corpus, corpus)
         unlike = []
         if chosen.fresh and build(folder / "fresh", corpus)[0]["manifest"] != StoreReader(store).newest().manifest:
-            unlike = [f"an empty store gets another manifest: {differing(store, folder / 'fresh')} differ"]
+            unlike = [f"an empty store gets a different manifest: {differing(store, folder / 'fresh')} differ"]
     print(f"a night without a change: {idle.timed.seconds:.1f} s, {idle.timed.cpu:.1f} CPU s")
     missed = unlike + [failure for night in [*nights, idle] for failure in night.missed(full)]
     wall = statistics.median(night.timed.seconds / full.seconds for night in nights)

@@ -1,19 +1,19 @@
-"""Measure a corpus at full size: its backfill, nightly builds and reader, beside an earlier state of the program.
+"""Measure a corpus at full size: its backfill, nightly builds and reader, compared with an earlier program.
 
     python -m benchmarks.scale STATE FOLDER [--nights 2]                    whole techdocs, the default model: two hours
     python -m benchmarks.scale STATE FOLDER --docs 3000 --encoder hash      for daily use: a few minutes
-    python -m benchmarks.scale STATE OTHER --python OLD/.venv/bin/python --checkout OLD     the same of another checkout
-    python -m benchmarks.scale STATE FOLDER --beside OTHER                  both, and the ratios
+    python -m benchmarks.scale STATE OTHER --python OLD/.venv/bin/python --checkout OLD     the same, another checkout
+    python -m benchmarks.scale STATE FOLDER --beside OTHER                  both, and their ratios
 
-STATE is a program that writes the corpus as it stood after a night: `STATE NIGHT OUT [--docs N]`; its folder has
-`questions.jsonl`. FOLDER gets the store and `measured.json`; commands measured there before are not measured again.
+STATE is a program that writes the corpus as it was after a night: `STATE NIGHT OUT [--docs N]`; its folder has
+`questions.jsonl`. FOLDER gets the store and `measured.json`; commands already measured there are not run again.
 
 The commands and the reader run in their own processes, with the interpreter and checkout of the options, so that the
-same code measures two states of the program. A command's numbers cover all its processes: CPU seconds, and the peak of
-the proportional share of memory. Bytes and files of a night are those added to the store. The night of four documents
-applies four changes of the next night to the last. Reading: single questions with encoding, the median of 40; 48 at
-once, the fastest of three; `busy` rows run beside two busy processes. A reader with a cache maps the files that another
-reader left there; an earlier program may have no cache.
+same code measures two versions of the program. A command's numbers cover all its processes: CPU seconds, and the peak
+of the proportional share of memory. Bytes and files of a night are those added to the store. The night of four
+documents applies four changes of the next night to the last. Reading is measured with encoding: the median of 40 single
+questions; the fastest of three batches of 48; `busy` rows beside two busy processes. A reader with a cache maps the
+files that another reader left there; an earlier program may have no cache.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ while os.getppid() == parent: sum(range(1000))
 
 
 class CheckoutProgram:
-    """A state of the program: an interpreter, and the checkout that it imports."""
+    """A version of the program: an interpreter, and the checkout that it imports."""
 
     def __init__(self, python: str, checkout: Path) -> None:
         self.python, self.checkout = python, checkout
@@ -100,7 +100,7 @@ class CheckoutProgram:
 
 
 def files_of(store: Path) -> dict[str, int]:
-    """Return the bytes of every lasting file of a store, by its path."""
+    """Return the size in bytes of every lasting file of a store, by path."""
     paths = [*(store / "blobs").rglob("*"), *(store / "work").rglob("*"), *(store / "refs").rglob("*")]
     return {str(path): path.stat().st_size for path in paths if path.is_file()}
 
@@ -208,7 +208,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--nights", type=int, default=2)
     parser.add_argument("--docs", type=int, help="the number of documents; default: all")
-    parser.add_argument("--encoder", help="instead of the default model; hash is quick but ignores meaning")
+    parser.add_argument("--encoder", help="instead of the default model: hash is quick, but ignores meaning")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--python", default=sys.executable, help="the interpreter of the measured program")
     parser.add_argument("--checkout", type=Path, default=Path.cwd(), help="the checkout of the measured program")

@@ -1,10 +1,10 @@
-"""Measure the requests per second of ``indexmill serve`` beside the bare library in batches.
+"""Measure the requests per second of ``indexmill serve``, compared with the bare library in batches.
 
     python -m benchmarks.serve STORE QUESTIONS.jsonl [--method fused] [--rounds 3] [--seconds 8] [--processes 1]
 
 The library answers all questions in batches of 64, encoding included, in its own process: its rate is the reference.
-Then 1, 16 and 64 clients in another process query the real server over real connections, each one question after the
-other. Library and server take turns, round by round; prints the medians, with the share of the library's rate. k = 5,
+Then 1, 16 and 64 clients in another process query the real server over real connections, each one question after
+another. Library and server take turns, round by round; prints the medians, with the share of the library's rate. k = 5,
 without explanations. All run on the same cores, so the server's share also pays for the clients.
 """
 
@@ -36,7 +36,7 @@ from benchmarks.sets import read_rows
 
 CLIENTS = (1, 16, 64)
 BATCH = 64
-SHARE = 0.7  # the least share of the library's rate at the most clients
+SHARE = 0.7  # the minimum share of the library's rate with the most clients
 
 
 class Load(NamedTuple):
@@ -48,10 +48,10 @@ class Load(NamedTuple):
 
 
 def library(arguments: argparse.Namespace, questions: Sequence[str], turns: Any) -> None:
-    """Send the questions per second of the library, once for every message. Runs in its own process."""
+    """Measure the library's questions per second and send it, once for every message. Runs in its own process."""
     with indexmill.open(arguments.store, processes=arguments.processes) as snapshot:
         batches = [questions[first : first + BATCH] for first in range(0, len(questions) - BATCH + 1, BATCH)]
-        for batch in batches:  # warm
+        for batch in batches:  # warm-up
             snapshot.retrieve_batch(batch, method=arguments.method, k=5, explain=False)
         while turns.recv():
             began, done = time.perf_counter(), 0
@@ -63,7 +63,7 @@ def library(arguments: argparse.Namespace, questions: Sequence[str], turns: Any)
 
 
 async def client(place: tuple[str, int], bodies: Sequence[bytes], number: int, ends: float) -> list[float]:
-    """Run one client; return the seconds of each request. Raises RuntimeError for any status but 200."""
+    """Run one client; return the seconds that each request took. Raises RuntimeError for any status but 200."""
     reader, writer = await asyncio.open_connection(*place)
     seconds = []
     while (began := time.perf_counter()) < ends:
@@ -86,7 +86,7 @@ async def client(place: tuple[str, int], bodies: Sequence[bytes], number: int, e
 
 
 def clients(place: tuple[str, int], bodies: Sequence[bytes], turns: Any) -> None:
-    """Send the load of the requested clients and seconds, once for every message. Runs in its own process."""
+    """Measure and send the load for the requested clients and seconds, once per message. Runs in its own process."""
 
     async def together(count: int, seconds: float) -> Load:
         began = time.perf_counter()
@@ -123,7 +123,7 @@ def serving(arguments: argparse.Namespace) -> Iterator[tuple[str, int]]:
 
 
 def main() -> int:
-    """Print the table; return 1 if the share at the most clients is below SHARE."""
+    """Print the table; return 1 if the share with the most clients is below SHARE."""
     parser = argument_parser(__doc__)
     parser.add_argument("store", type=Path)
     parser.add_argument("questions", type=Path)
@@ -148,7 +148,7 @@ def main() -> int:
             stack.callback(here.send, None)
             ends.append(here)
         bare, load = ends
-        load.send((max(CLIENTS), 2.0))  # warm
+        load.send((max(CLIENTS), 2.0))  # warm-up
         load.recv()
         rates: list[float] = []
         loads: dict[int, list[Load]] = {count: [] for count in CLIENTS}

@@ -1,7 +1,7 @@
-"""The question sets of the protocol: the files of each corpus and its questions, or how to generate them.
+"""The question sets of the protocol: the files of each corpus and its questions, or the programs that generate them.
 
-The data folder's own programs generate the sets, so that a name is the same corpus everywhere. `DATA` is that folder:
-2wikimultihopqa, hotpotqa, cranfield and techdocs, `variants.py` and `techdocs/state.py`.
+The data folder's own programs generate the sets, so that a name means the same corpus everywhere. `DATA` is that
+folder: 2wikimultihopqa, hotpotqa, cranfield and techdocs, `variants.py` and `techdocs/state.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def evidence_recall(result: QuestionResult, k: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class QuestionSet:
-    """A corpus with questions. measure: rates a result from 0 to 1, at k documents."""
+    """A corpus with questions. measure: rates a result at k documents, from 0 to 1."""
 
     make: Make
     quick: bool = False
@@ -79,10 +79,10 @@ def _cut_of(whole: Make, documents: int) -> Make:
 def cut(
     corpus: Sequence[dict[str, Any]], questions: Sequence[dict[str, Any]], documents: int
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return a part of the corpus, and the questions whose evidence it has.
+    """Return a part of the corpus, and the questions whose evidence it contains.
 
     Questions are taken in the order of a hash of their ids until their evidence is half of the documents; other
-    documents, in the order of a hash of theirs, fill the rest. Documents stay in the order of the corpus.
+    documents, in the order of a hash of their ids, fill the rest. Documents stay in the order of the corpus.
     """
     selected: set[str] = set()
     answerable = []
@@ -126,7 +126,7 @@ def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def write_night(state: Path, night: int, folder: Path, documents: int, nights: int, *options: str) -> Path:
-    """Write the corpus as it stood after a night, by a program like `techdocs/state.py`; return its path."""
+    """Write the corpus as it was after a night, with a program like `techdocs/state.py`; return its path."""
     corpus = folder / f"night-{night}.jsonl"
     command = [sys.executable, str(state), str(night), str(corpus), "--docs", str(documents), "--nights", str(nights)]
     subprocess.run([*command, *options], check=True, stdout=subprocess.DEVNULL)

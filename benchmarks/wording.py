@@ -1,4 +1,4 @@
-"""Print a random sample of the product's prose to read: docstrings, messages of errors and paragraphs of pages.
+"""Print a random sample of the product's prose for review: docstrings, error messages and paragraphs of pages.
 
 The same seed and the same commit give the same sample.
 
@@ -30,7 +30,7 @@ def docstrings(path: Path, tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def messages(path: Path, tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield the place and the source of each error's message in a module."""
+    """Yield the place and the source of each error message in a module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
             text = ast.unparse(node.exc.args[0])
@@ -39,7 +39,7 @@ def messages(path: Path, tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def paragraphs(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the place and the text of each paragraph of a page; code, tables and headings are none."""
+    """Yield the place and the text of each paragraph of a page, without code, tables and headings."""
     code, line = False, 1
     for block in path.read_text().split("\n\n"):
         if not code and len(block.split()) > 5 and block.lstrip("\n")[0] not in "#|<` ":

@@ -52,7 +52,7 @@ _FAILED = {2: "BadInput", 3: "Refused", 4: "BudgetReached", 6: "DiskFull"}
 _SPANS = "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY"
 
 _SIGNAL_SECONDS = 1.0
-"""The time within which a waiting run handles a signal."""
+"""The maximum delay, in seconds, before a waiting run handles a signal."""
 
 _READERS = min(4, CPU_COUNT)
 """The processes that read the corpus if workers cannot access it, on a machine that may be a small container."""
@@ -76,11 +76,11 @@ def index(order: Order) -> BuildOutcome:
                 build.update_costs()  # while the scheduler that counts them exists
             order.progress.doing("closing the workers")
         order.progress.doing("publishing")
-        return run.finish(manifest)  # its gates, then its commit
+        return run.finish(manifest)  # checks the gates, then commits
 
 
 def _manifest(order: Order, run: OpenRun, executor: Callable[[], Executor]) -> Manifest:
-    """Run the steps, and rerun them without documents that a step cannot process; returns the manifest."""
+    """Run the steps, again without any documents that a step cannot process; returns the manifest."""
     build = run.build
     while True:
         build.executor = executor()
@@ -118,14 +118,14 @@ class TaskRuns:
         self._lock = threading.Lock()
 
     def together(self, title: str, steps: Sequence[Step]) -> None:
-        """Run steps; raises the first failure, which stops the others, but not their pending, paid model calls."""
+        """Run steps; raises the first failure, which stops the other steps but not their pending, paid model calls."""
         for step in steps:
             needs = [self._futures[need] for need in step.needs if need in self._futures]
             self._futures[step.name] = self._task(title, step).submit(wait_for=needs)
         try:
             for step in steps:
                 _wait(self._futures[step.name])
-        except BaseException:  # a second signal
+        except BaseException:  # such as a second signal
             self._build.executor.stop()
             raise
         if self._failure is not None:
@@ -171,8 +171,8 @@ def _never(*_: object) -> bool:
 def _workers(order: Order, build: Build) -> Iterator[Callable[[], Executor]]:
     """Yield a function that returns the executor of each attempt at a run.
 
-    If the corpus files are those of the previous run, there is probably nothing to do, so workers start only for the
-    first call that needs one.
+    If the corpus files are those of the previous run, there is probably nothing to do, so workers start only for
+    the first call that needs one.
     """
     settings = order.configuration
     dask = settings.run.dask
@@ -254,7 +254,7 @@ def final_state(order: Order) -> State[Any]:
 
 @contextlib.contextmanager
 def _no_spans_of_prefect() -> Iterator[None]:
-    """Keep Prefect's spans, whose errors may hold texts, out of the trace, unless the user has set their variable."""
+    """Keep Prefect's spans, whose errors may quote texts, out of the trace, unless the user has set their variable."""
     if _SPANS in os.environ:
         yield
         return
@@ -267,14 +267,14 @@ _ORDER: ContextVar[Order] = ContextVar("order")
 
 @flow(name="indexmill-build", flow_run_name="{run}", persist_result=False)
 def build_flow(run: str) -> State[Any]:
-    """Run the build that a command requests. run: its id, or its store if it has not begun."""
+    """Run the build that a command requests. run: its id, or its store before it begins."""
     return final_state(_ORDER.get())
 
 
 def run_in_flow(order: Order) -> BuildOutcome:
     """Carry out an order of a command in a flow run; raises the error that ended it.
 
-    If the server is lost at the end, only a warning follows: the server does not show the outcome.
+    If the server is lost at the end, this only warns that the server does not show the outcome.
     """
     token = _ORDER.set(order)
     named = build_flow.with_options(name="indexmill-backfill") if order.waves else build_flow

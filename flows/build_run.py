@@ -47,14 +47,14 @@ COSTS = ("vectors_made", "llm_calls", "llm_tokens")
 
 TOTALS: tuple[str, ...] = ("files_read", "files_unchanged", "vectors_made", "vectors_reused", "quarantined")
 TOTALS += ("forgotten", "llm_calls", "llm_tokens", "llm_ledger", "embed_calls", "embed_tokens", "embed_ledger")
-"""The counts of a run's report that its outcome has under the same names."""
+"""The counts that a run's report and its outcome have under the same names."""
 
 Publish = Callable[[Manifest], None]
 """A function that publishes an intermediate manifest, from which the build continues."""
 
 
 class PlanOptions(TypedDict, total=False):
-    """The options of a build or a plan beside its configuration.
+    """The options that a build or a plan has in addition to its configuration.
 
     cold: make every part again. full: read every file and row again. allow_shrink: publish although too many documents
     are missing. allow_rights_change: publish although the readers of documents change. retry_refused: repeat calls to
@@ -87,7 +87,7 @@ class BuildOutcome:
     documents: int
     passages: int
     files_read: int
-    files_unchanged: int  # since the previous version, and not opened
+    files_unchanged: int  # unchanged since the previous version, and not opened
     parts_made: int
     parts_reused: int
     parts_differing: int
@@ -96,10 +96,10 @@ class BuildOutcome:
     llm_calls: int
     llm_tokens: int
     llm_ledger: int  # answers found in the ledger
-    embed_calls: int  # to an encoder behind an endpoint
+    embed_calls: int  # calls to an encoder behind an endpoint
     embed_tokens: int
     embed_ledger: int  # texts whose vectors were found in the ledger
-    cost: float  # of the calls, in the currency of the configured prices
+    cost: float  # cost of the calls, in the currency of the configured prices
     quarantined: int
     stand_ins: int  # texts of the version for which a language model failed and a fallback is used
     forgotten: int
@@ -169,7 +169,7 @@ class OpenRun:
         parent, served = build.parent, refs.standing(record.store)
         if parent and served and digest_of(manifest.to_bytes()) == parent.digest == served.manifest:
             if parent.manifest is None:
-                record.store.put_blob(manifest.to_bytes())  # damage has been repaired
+                record.store.put_blob(manifest.to_bytes())  # restores the manifest if it was damaged
             ref = served
         else:
             cost = {name: build.report.total(name) - self._spent[name] for name in COSTS}
@@ -194,8 +194,8 @@ def open_run(
 ) -> Iterator[OpenRun]:
     """Hold the lease of a configuration's store and keep the run's record during the block.
 
-    Raises LeaseLost if another run is at work or committed first, GateRefused if the store is on hold, the refusals of
-    an approved plan, and any error of the block, which the run's record then names.
+    Raises LeaseLost if another run is at work or committed first, GateRefused if the store is on hold or an approved
+    plan does not match, and any error of the block, which the run's record then names.
     """
     began = time.monotonic()
     key_file = configuration.run.signing_key_file
@@ -270,7 +270,7 @@ def _report_published(configuration: Configuration, run: Operation, progress: Pr
 
 @dataclass
 class Order:
-    """A requested build and its result. waves: for a backfill. private: True if no user can access its server."""
+    """A requested build and its result. waves: the waves of a backfill. private: True for a server without users."""
 
     configuration: Configuration
     progress: Progress
@@ -284,7 +284,7 @@ class Order:
 
     @property
     def name(self) -> str:
-        """The id of the run; its store before it begins."""
+        """The id of the run, or its store before the run begins."""
         return self.run.record.run_id if self.run is not None else str(self.configuration.store)
 
     @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Ends a run when its flow run is cancelled in Prefect's pages or command line."""
+"""End a run when its flow run is cancelled in Prefect's web interface or command line."""
 
 from __future__ import annotations
 

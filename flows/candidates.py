@@ -17,7 +17,7 @@ from storage.publish import publish, read_manifest
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The version of a published candidate. published: True if this call published it, not an earlier one."""
+    """The version of a published candidate. published: False if an earlier call published it."""
 
     published: bool
     version: int
@@ -31,8 +31,8 @@ class Published:
 def publish_candidate(store: Store, run_id: str, *, note: str = "", clock: Clock = time.time) -> Published:
     """Publish the candidate of a run as the version after the one it was built on; harmless if already done.
 
-    Raises BadInput for a run without a candidate, GateRefused where the store is on hold, LeaseLost where another run
-    is at work or has published since the candidate was built, CorruptBlob where a blob of it is missing.
+    Raises BadInput for a run without a candidate, GateRefused if the store is on hold, LeaseLost if another run is at
+    work or has published since the candidate was built, CorruptBlob if one of its blobs is missing.
     """
     candidate = runs.read_run(store, run_id, clock=clock)
     if candidate.candidate is None:

@@ -34,8 +34,8 @@ _CONNECT = "30s"
 _CLOSE = 10.0
 _START = 60.0
 _SEND = 10.0
-"""Seconds for a client to close, for a cluster to start when the run was interrupted meanwhile, and for workers to send
-their spans."""
+"""The maximum seconds for a client to close, for a cluster to start after the run was interrupted, and for workers to
+send their spans."""
 _LOG_LEVEL = logging.CRITICAL + 1
 """The level of Dask's own logs, above every message: failures reach the run as exceptions."""
 _LOGGERS = ("distributed", "distributed.client", "distributed.gc")
@@ -43,7 +43,7 @@ _LOGGERS = ("distributed", "distributed.client", "distributed.gc")
 _PRELOAD = "flows.dask_preload"
 _SETTINGS: dict[str, Any] = {
     "distributed.scheduler.allowed-failures": 1,
-    "distributed.scheduler.work-stealing-interval": "100ms",  # an idle worker waits for no other's queue
+    "distributed.scheduler.work-stealing-interval": "100ms",  # an idle worker soon takes over others' queued tasks
     # Dask closes a nanny for good if its worker is away this long after it ended, even if it has ended again meanwhile.
     "distributed.deploy.lost-worker-timeout": "52w",
     "distributed.comm.timeouts.connect": _CONNECT,
@@ -81,8 +81,8 @@ def private_cluster(
 ) -> Iterator[Client]:
     """Start worker processes on this machine, with their own TLS keys, and yield a client; they end with the block.
 
-    workers: their number; None for one per core. endpoints: of the models that stages may call; workers get their
-    keys.
+    workers: their number; None for one per core. endpoints: those of the models that stages may call, whose keys
+    workers get.
 
     Raises IndexmillError if the worker processes do not start.
     """
@@ -128,7 +128,7 @@ def quiet_logs() -> Iterator[None]:
 def _private_environment(
     endpoints: Sequence[EndpointSettings], store: Path | str, places: Sequence[SourceSettings]
 ) -> Iterator[None]:
-    """Start processes without the secrets of `os.environ` during the block; a nanny may start a worker at any time.
+    """Keep the secrets of `os.environ` from processes started during the block; nannies may start workers at any time.
 
     The secrets of the store and of the sources stay, since native code of this process reads them.
 
@@ -157,7 +157,7 @@ def _started(ends: deque[str], count: int, environment: Mapping[str, str]) -> Pr
         memory_limit=0,
         host="127.0.0.1",
         protocol="tls://",
-        security=Security(),  # as Dask's settings say
+        security=Security(),  # from Dask's settings
         scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
         env=environment,
         silence_logs=_LOG_LEVEL,
@@ -175,7 +175,7 @@ def closing(client: Client) -> Iterator[Client]:
     try:
         yield client
     finally:
-        with contextlib.suppress(OSError):  # TimeoutError is one
+        with contextlib.suppress(OSError):  # TimeoutError is an OSError
             client.close(timeout=_CLOSE)
 
 
@@ -191,7 +191,7 @@ def started(make: Callable[[], _C]) -> _C:
         return start.result()
     except KeyboardInterrupt:
         if not start.cancel():  # the start cannot be cancelled
-            with contextlib.suppress(Exception):  # it failed, or never ends: the run is interrupted all the same
+            with contextlib.suppress(Exception):  # it failed, or never ends: the run is interrupted anyway
                 start.result(_START).close()
         raise
 

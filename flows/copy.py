@@ -1,7 +1,7 @@
-"""Copy of a version into another store, where it becomes the newest.
+"""Copying a version into another store, where it becomes the newest.
 
 Blobs are named by their content, so only those that the target lacks are sent, and an interrupted copy continues where
-it ended. The target is written under its lease, as by a build: its version appears once every blob is there. The source
+it ended. The target is written under its lease, as in a build: the version appears once every blob exists. The source
 records the copy before it sends the first byte, so that a later `forget` can list it.
 """
 
@@ -41,7 +41,7 @@ class Copied:
     """The result of a copy, printed by `copy --json`."""
 
     published: bool
-    """False if the newest version of the target had that manifest already."""
+    """False if the newest version of the target already had that manifest."""
     version: int
     """The newest version of the target now."""
     target: str
@@ -69,9 +69,9 @@ def copy_version(
     """Publish a version of a store as the newest of another one, which is created if it does not exist.
 
     Every blob is checked against its digest on the way, and signatures are copied too. trust: the signers whose
-    signatures the version must have; raises NotTrusted before reading any of it. Raises SnapshotNotFound for a version
-    that does not exist or was removed, CorruptBlob for one that is not whole, BadInput for a target inside the source
-    or a document that the target has forgotten, GateRefused where the target is on hold, LeaseLost while another run is
+    signatures the version must have; raises NotTrusted before reading it. Raises SnapshotNotFound for a version
+    that does not exist or was removed, CorruptBlob for an incomplete one, BadInput for a target inside the source
+    or a document that the target has forgotten, GateRefused if the target is on hold, LeaseLost if another run is
     at work there.
     """
     ref = refs.read(source, version)
@@ -107,7 +107,7 @@ def copy_version(
             )
         _send(source, lacking, target, paces, progress)
         if standing is None or standing.manifest != ref.manifest:
-            refs.check_there(source, version)  # a document of it may have been forgotten meanwhile
+            refs.check_there(source, version)  # one of its documents may have been forgotten meanwhile
             newest = refs.newest(target)
             standing = publish(
                 target,
@@ -144,10 +144,10 @@ def copy_version(
 def _target(source: Store, url: str) -> Store:
     """Open the store to write to, created if it does not exist."""
     if "://" not in url and Path(url).resolve().is_relative_to(source.folder.resolve()):
-        raise BadInput(f"{url} is, or lies inside, the store {source.url}: give another target")
+        raise BadInput(f"{url} is, or is inside, the store {source.url}: choose another target")
     target = init_store(url)
     if target.url == source.url:
-        raise BadInput(f"{url} is the store to copy from: give another target; `rollback` makes a version the newest")
+        raise BadInput(f"{url} is the store to copy from: choose another target; `rollback` makes a version the newest")
     return target
 
 
@@ -161,7 +161,7 @@ def _check_forgotten(source: Store, version: int, manifest: Manifest, target: St
         count += sum(forgotten.names([document_id]) for document_id in ids)
     if count:
         raise BadInput(
-            f"version {version} of {source.url} holds {counted(count, 'document')} that {target.url} has forgotten; "
+            f"version {version} of {source.url} contains {counted(count, 'document')} that {target.url} has forgotten; "
             f"nothing was copied: `indexmill forget` there removes them, and publishes a version to copy"
         )
 

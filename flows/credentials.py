@@ -19,8 +19,8 @@ def write_credentials(folder: Path, days: int = 365) -> None:
     """Write a new key and its self-signed certificate into a folder, readable by this user only.
 
     Holders of the certificate trust holders of the key, in every role. The certificate is written last: a key without
-    one was left by a killed process, and is replaced. Raises FileExistsError if the folder has a certificate, and
-    OSError if it cannot be written to.
+    a certificate was left by a killed process, and is replaced. Raises FileExistsError if the folder has a
+    certificate, OSError if it cannot be written to.
     """
     if (folder / _CERTIFICATE).exists():
         raise FileExistsError(f"{folder / _CERTIFICATE} exists; remove it and {_KEY} for new ones")

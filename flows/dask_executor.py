@@ -28,10 +28,10 @@ from tasks.llm.quota import RunQuota
 _ASK = 15.0
 _ANSWER = 60.0
 _PATIENCE = 300.0
-"""In seconds: the interval between checks of the scheduler, its time to answer, and the time it may lack workers."""
+"""In seconds: the interval between checks of the scheduler, its time to answer, and its time without workers."""
 
 _WINDOW = 64
-"""The minimum number of calls submitted at a time; four per thread of all workers if that is more."""
+"""The minimum number of calls submitted at a time; four for each worker thread if that is more."""
 
 
 _EXECUTORS = itertools.count(1)
@@ -46,7 +46,7 @@ class DaskExecutor:
         self._at_once = threading.Event()
         self._lock = threading.Lock()
         self._quotas: dict[str, ClusterQuota] = {}
-        self._heard: dict[str, Listener] = {}  # by the key of a call
+        self._heard: dict[str, Listener] = {}  # by key of the call
         self._topic = f"indexmill-progress-{client.id}-{next(_EXECUTORS)}"
         client.subscribe_topic(self._topic, self._hear)
         self._pulse = _Pulse(client, patience)
@@ -55,7 +55,7 @@ class DaskExecutor:
         """Submit calls a window ahead of their results.
 
         Raises the error of a call, WorkerDied for a call whose workers died, and IndexmillError if the scheduler or all
-        workers are lost; with `keep_going` the first two are yielded as Failed.
+        workers are lost; with `keep_going`, the first two are yielded as Failed.
         """
         done: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
         seen: set[str] = set()
@@ -96,7 +96,7 @@ class DaskExecutor:
             if self._stopped.is_set() and any(call.key not in seen for call in waiting):
                 raise StoppedError
         except (ClosedClientError, _SchedulerLost) as error:
-            if self._stopped.is_set():  # the reason for the stop is the one to report
+            if self._stopped.is_set():  # the reason for the stop is reported instead
                 raise StoppedError from error
             if isinstance(error, ClosedClientError):
                 raise self._pulse.lost() from error
@@ -142,7 +142,7 @@ class DaskExecutor:
         """Fetch the result of a finished call. Raises the call's error, WorkerDied, or _SchedulerLost.
 
         A separate thread fetches it without a timeout: Dask cancels a fetch that times out, and if that fetch was still
-        waiting for others, every later fetch of the client may fail.
+        waiting for other fetches, every later fetch of the client may fail.
         """
         fetched: concurrent.futures.Future[Any] = concurrent.futures.Future()
         in_thread("fetch-result", future.result, fetched)
@@ -151,14 +151,14 @@ class DaskExecutor:
                 return fetched.result(timeout=1.0)
             except KilledWorker as error:
                 raise WorkerDied(
-                    f"the work {future.key} ended {error.allowed_failures + 1} worker processes (out of memory, or "
+                    f"the call {future.key} ended {error.allowed_failures + 1} worker processes (out of memory, or "
                     "a crash in native code); finished parts are kept: run the build again, with fewer workers if "
                     "memory is short"
                 ) from error
             except concurrent.futures.CancelledError as error:
                 raise self._pulse.lost() from error
             except TimeoutError as error:
-                if fetched.done() and fetched.exception() is error:  # the call's own
+                if fetched.done() and fetched.exception() is error:  # raised by the call
                     raise
             self._check(asking)
 
@@ -179,7 +179,7 @@ class _Pulse:
         self._client = weakref.ref(client)
         self._patience = patience
         information = client.scheduler_info(n_workers=0)
-        # The address as the run reaches it; the scheduler's own may differ.
+        # The address by which the run reaches the scheduler; its own may differ.
         self._address = str(client.scheduler.address if client.scheduler else information["address"])
         self.threads = int(information["total_threads"])
         """The threads of all workers, at the last check."""
@@ -193,7 +193,7 @@ class _Pulse:
         cluster = getattr(self._client(), "cluster", None)
         if isinstance(cluster, PrivateCluster) and not cluster.alive:
             raise _SchedulerLost(
-                f"all worker processes have ended and do not start again ({'; '.join(cluster.ends)}); finished parts "
+                f"all worker processes have ended and cannot be restarted ({'; '.join(cluster.ends)}); finished parts "
                 "are kept: run the build again"
             )
         if self._failed:

@@ -11,7 +11,7 @@ def dask_setup(server: Scheduler | Worker) -> None:
     """Stop the HTTP server, which would expose the state of the cluster; let a worker ignore Ctrl-C.
 
     Ctrl-C reaches every process of a terminal; the run handles it. No setting of Dask keeps its servers from listening
-    for HTTP; until this function runs they have no routes.
+    for HTTP, but they have no routes until this function runs.
     """
     server.http_server.stop()
     if isinstance(server, Worker):

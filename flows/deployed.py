@@ -1,4 +1,4 @@
-"""The deployed flows: a scheduled refresh, and a backfill started by hand. Prefect shows their parameters, all names.
+"""The deployed flows: a scheduled refresh, and a backfill started by hand. Prefect shows their parameters.
 
 The flow run's state corresponds to the exit code of `indexmill build`: docs/operations/nightly.md has the table.
 """
@@ -63,7 +63,7 @@ def _run(
 ) -> State[Any]:
     """Run a build; returns its final state. `dask`, else INDEXMILL_DASK, overrides the configuration's run.dask.
 
-    waves: for a backfill, called with the shards of a wave.
+    waves: for a backfill, creates the waves; called with the configured number of shards per wave.
     """
     telemetry_sdk.configure()
     try:

@@ -1,4 +1,4 @@
-"""Export of a snapshot as a plain folder: as it is, or in a form that other tools read."""
+"""Exporting a snapshot as a plain folder: as it is, or in a form that other tools read."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def export_snapshot(
     """Export a version as a plain folder, which appears under its name once it is complete; form: one of `FORMS`.
 
     Needs no lease: a build may be at work. Raises BadInput for a folder that is not empty, FamilyNotFound if the
-    snapshot lacks artifacts that the form needs, CorruptBlob for a snapshot that is not whole, StoreNotWritable where
+    snapshot lacks artifacts that the form needs, CorruptBlob for an incomplete snapshot, StoreNotWritable if
     the folder or the store's record of the export cannot be written.
     """
     check, write = FORMS[form]
@@ -169,14 +169,14 @@ def _as_graphml(store: Store, ref: Ref, manifest: Manifest, folder: Path, progre
 
 
 def _graphs(manifest: Manifest, where: object) -> dict[str, _Graph]:
-    """Return the graphs that a snapshot holds, by file name; raises FamilyNotFound if it holds none."""
+    """Return the graphs of a snapshot, by file name; raises FamilyNotFound if it has none."""
     graphs: dict[str, _Graph] = {
         name: load(place) for family in families_of(manifest) for name, place in family.graphs.items()
     }
     if not graphs:
         check_extraction(manifest, where)
         return {"graph": graphml.graph}
-    with contextlib.suppress(FamilyNotFound):  # it needs no descriptions
+    with contextlib.suppress(FamilyNotFound):  # the snapshot may have no descriptions
         check_extraction(manifest, where)
         graphs = {"graph": graphml.graph, **graphs}
     return graphs
@@ -207,18 +207,18 @@ FORMS: Mapping[str, tuple[_Check, _Write]] = {
     "graphml": (_check_graphs, _as_graphml),
     "vectors": (vector_tables.check, functools.partial(_as_tables, vector_tables)),
 }
-"""The forms of an export: a check that the snapshot has the artifacts, and a writer that returns the bytes."""
+"""The forms of an export: a check that the snapshot has the artifacts, and a writer that returns its size in bytes."""
 
 
 def _check_target(store: Store, folder: Path) -> None:
     if folder.resolve().is_relative_to(store.folder.resolve()):
-        raise BadInput(f"{folder} is inside the store {store.url}: give a folder outside it")
+        raise BadInput(f"{folder} is inside the store {store.url}: choose a folder outside it")
     try:
         holds = next(folder.iterdir(), None)
     except FileNotFoundError:
         return
     except NotADirectoryError:
-        raise BadInput(f"{folder} is a file, or lies below one; an export is a new folder: give another name") from None
+        raise BadInput(f"{folder} is a file, or is below one; an export is a new folder: choose another name") from None
     except OSError as error:
         raise BadInput(
             f"{folder} cannot be listed: {error.strerror}; choose a folder that you can read, or a new one"
@@ -228,7 +228,7 @@ def _check_target(store: Store, folder: Path) -> None:
 
 
 def _not_empty(folder: Path, name: str) -> BadInput:
-    return BadInput(f"{folder} is not empty: it holds {name!r}; nothing was exported: give a new folder")
+    return BadInput(f"{folder} is not empty: it contains {name!r}; nothing was exported: choose a new folder")
 
 
 @contextlib.contextmanager

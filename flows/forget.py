@@ -1,8 +1,8 @@
 """Forget documents from end to end: write tombstones, publish a version without them, and remove everything else.
 
-The tombstones come first: after them no build brings the documents back. If the newest version holds one, a build
-publishes a version without them. Only then is anything removed. Each step has its own run record; after a crash or a
-refused build, the same call continues.
+The tombstones come first: once they exist, no build brings the documents back. If the newest version contains one, a
+build publishes a version without them. Only then is anything removed. Each step has its own run record; after a crash
+or a refused build, the same call continues.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ def forget(
 ) -> tuple[ForgetRecord, frozenset[str]]:
     """Forget documents for good; returns the record of the removal, and the ids that the store had.
 
-    build: publishes a version of the present corpus; called, without the lease, if the newest version holds one of the
+    build: publishes a version of the present corpus; called, without the lease, if the newest version has one of the
     documents. Without `build`, that case raises BadInput with the reason `why_not` and changes nothing. Raises
-    LeaseLost where another run is at work, and any error of the build.
+    LeaseLost if another run is at work, and any error of the build.
     """
-    # No record may hold an id: neither the details of a run nor its error.
+    # No record may contain an id: neither the details of a run nor its error.
     details = {"documents": len(document_ids)}
     with operation(store, "forget", details=details, clock=clock) as run:
         search = Search(store, document_ids)
         if search.newest_holds and build is None:
             raise BadInput(
-                f"version {search.there[-1].version} of {store.url}, the newest, holds documents to forget, and "
+                f"version {search.there[-1].version} of {store.url}, the newest, contains documents to forget, and "
                 f"{why_not or 'no build is allowed'}: a version without them has to be published first"
             )
         created = timestamp(clock())
@@ -54,8 +54,8 @@ def forget(
         search = Search(store, document_ids)
         if search.newest_holds:
             raise StoreError(
-                f"{store.url}: the newest version still holds documents to forget; nothing was removed: run the same "
-                "command again"
+                f"{store.url}: the newest version still contains documents to forget; nothing was removed: run the "
+                "same command again"
             )
         return _removed(run, search, clock), known_ids | search.known_ids
 

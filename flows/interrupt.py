@@ -1,4 +1,4 @@
-"""Ends a run as interrupted on SIGTERM and Ctrl-C: its record is written and its lease released."""
+"""End a run as interrupted on SIGTERM and Ctrl-C: its record is written and its lease released."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Interrupt:
     signal changes nothing: the remaining steps, the commit included, take a moment and must not be left half done. A
     second signal is raised at once. The effect of the first is announced when it arrives.
 
-    The KeyboardInterrupt holds the signal's name.
+    The KeyboardInterrupt has the signal's name.
     """
 
     def __init__(self, tell: Callable[[str], None] = lambda message: None) -> None:

@@ -19,7 +19,7 @@ class LazyClusterExecutor:
         self._start = start
         self._here = InlineExecutor()
         self._there: Executor | None = None
-        self._limits: dict[str, CallLimits] = {}  # of quotas requested before there were workers, by run
+        self._limits: dict[str, CallLimits] = {}  # by run: limits of quotas requested before there were workers
         self._lock = threading.Lock()
         self._stopped = False
 
@@ -47,7 +47,7 @@ class LazyClusterExecutor:
         return self._there.quota(run, limits)
 
     def quota_of(self, run: str, *, start: bool) -> RunQuota | None:
-        """Return the quota of a run, None before there are workers. start: start them first."""
+        """Return the quota of a run; None before there are workers. start: True to start workers first."""
         there = self._workers() if start else self._there
         return None if there is None else there.quota(run, self._limits[run])
 
@@ -86,7 +86,7 @@ class _LazyQuota:
 
 @dataclass(frozen=True)
 class _OfStage:
-    """A stage's handle of a lazy quota, resolved to the workers' handle on first use or on pickling."""
+    """A stage's handle for a lazy quota, resolved to the workers' handle on first use or on pickling."""
 
     executor: LazyClusterExecutor
     run: str

@@ -1,4 +1,4 @@
-"""Exporting the ledger to a file, and importing one.
+"""Exporting the ledger to a file, and importing such a file.
 
 The file is JSON Lines: each line is a record of the ledger as stored, ordered by key; compressed if its name ends in
 `.gz`. The same ledger gives the same bytes.
@@ -42,7 +42,7 @@ _AT_ONCE = 256  # records written, eight at a time, between two reads of the fil
 _LISTED = 10_000  # rejected lines that are listed; the others are only counted
 
 _DETAILS = {
-    "broken-off": "the file cannot be read from here on",
+    "broken-off": "the rest of the file cannot be read",
     "newer-format": "written by a newer indexmill",
     "not-a-record": "not a record of a ledger, or changed since it was exported",
     "too-large": f"longer than {LONGEST:,} bytes",
@@ -71,25 +71,25 @@ class ImportReport:
     lines: int = 0
     added: int = 0
     there: int = 0
-    """Answers that the store has already; they stay."""
+    """Answers that the store already has, which stay."""
     forgotten: int = 0
-    """Answers that come from forgotten documents, which are left out."""
+    """Answers derived from forgotten documents, which are left out."""
     quarantined: int = 0
     reasons: Counter[str] = field(default_factory=Counter)
     run: str | None = None
 
 
 def export_ledger(store: Store, path: Path, *, progress: Progress, clock: Clock = time.time) -> ExportReport:
-    """Write the ledger to a new file, which appears under its name once it is complete.
+    """Write the ledger to a new file, which appears under its name once complete.
 
-    Needs no lease: a build may be at work. Raises BadInput for a file that exists, or lies in the store,
-    StoreNotWritable where the file or the store's record of the export cannot be written.
+    Needs no lease: a build may be at work. Raises BadInput for a file that exists, or is in the store,
+    StoreNotWritable if the file or the store's record of the export cannot be written.
     """
     path = path.absolute()
     if path.resolve().is_relative_to(store.folder.resolve()):
-        raise BadInput(f"{path} is inside the store {store.url}: give a file outside it")
+        raise BadInput(f"{path} is inside the store {store.url}: choose a file outside it")
     if path.exists():
-        raise BadInput(f"{path} exists; nothing was exported: give a new name")
+        raise BadInput(f"{path} exists; nothing was exported: choose a new name")
     with recorded(store, _EXPORT, details={"path": str(path)}, clock=clock) as run:
         record = exports.record(
             store,
@@ -123,7 +123,7 @@ def export_ledger(store: Store, path: Path, *, progress: Progress, clock: Clock 
 def _new_file(path: Path, *, compressed: bool) -> Iterator[IO[bytes]]:
     """Yield a new file, synced at the end of the block."""
     with (
-        writing(path, full="free some space, or give another file", forbidden="give a file that this user may write"),
+        writing(path, full="free some space, or choose another file", forbidden="choose one that this user may write"),
         path.open("xb") as raw,
     ):
         if compressed:
@@ -140,8 +140,8 @@ def import_ledger(
 ) -> ImportReport:
     """Import the answers of an exported ledger; answers already in the store stay.
 
-    A line that differs from its exported form is rejected. An answer from a forgotten document is left out, as far as
-    the tombstones name its passages. Holds the lease, so that no document is forgotten meanwhile. A dry run counts and
+    A line that differs from its exported form is rejected. An answer from a forgotten document is left out, as far
+    as tombstones name its passages. Holds the lease, so that no document is forgotten meanwhile. A dry run counts and
     changes nothing. Raises BadInput if the file does not exist or none of its lines is a record.
     """
     if not path.is_file():
@@ -221,7 +221,7 @@ def _is_forgotten(entry: LedgerEntry, forgotten: Forgotten, derived: AbstractSet
 
 
 def _lines(path: Path, advanced: Callable[[], object] = lambda: None) -> Iterator[tuple[int, LedgerEntry | str]]:
-    """Read the lines of a file, each with its number and as a record or the reason of its rejection.
+    """Read the lines of a file: yields the number of each, and its record or the reason of its rejection.
 
     advanced: called for every MiB of the file. Blank lines are left out.
     """

@@ -1,4 +1,4 @@
-"""A build as the commands run it: the flow of `flows.build`, in this process, with a Prefect server.
+"""A build as commands run it: the flow of `flows.build`, in this process, with a Prefect server.
 
 The server is that of `PREFECT_API_URL`, or a private one that no other user can access.
 """
@@ -28,7 +28,7 @@ def build_under_prefect(
 ) -> BuildOutcome:
     """Bring the store of a configuration up to date with its corpus; raises any error before the commit.
 
-    waves: for a backfill. With a private server, checks that need neither it nor workers run before both start.
+    waves: those of a backfill. With a private server, checks that need neither it nor workers run before both start.
     """
     command = "build" if waves is None else "backfill"
     with logged(command, configuration, progress) as log:

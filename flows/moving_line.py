@@ -15,7 +15,7 @@ _MOST = 2
 
 
 class _Detail(NamedTuple):
-    """The level of detail of each stage. bar: its width; 0 for none."""
+    """How much of each stage is shown. bar: the width of its bar; 0 for none."""
 
     bar: int
     items: bool
@@ -31,7 +31,7 @@ _DETAILS = (
     _Detail(0, False, False, True),
     _Detail(0, False, False, False),
 )
-"""From much to little; bars have few widths, so that a line does not jump with every digit."""
+"""From the most to the least detail; bars have few widths, so that a line does not jump with every digit."""
 
 
 def clock(seconds: float) -> str:
@@ -55,8 +55,8 @@ def moving_line(
 ) -> str:
     """Format the stages, in the order in which they began, in at most `columns` columns.
 
-    Stages at work come before waiting ones. Two are shown if both fit with bars and items, else one. since: the seconds
-    since the command began.
+    Stages at work come before waiting ones. Two are shown if both fit with bars and items, otherwise one. since: the
+    seconds since the command began.
     """
     first = [stage for stage in stages if stage.is_at_work] or list(stages)
     for shown in (first[:_MOST], first[:1]):
@@ -91,7 +91,7 @@ def _segment(stage: StageAtWork, now: float, detail: _Detail, glyphs: Glyphs, st
 
 
 def counts(stage: StageAtWork) -> str:
-    """Format the finished and total parts of a stage, with the percentage where parts at work report shares."""
+    """Format the finished and total parts of a stage, with the percentage if parts at work report shares."""
     return f"{stage.done}/{stage.parts}" + ("" if stage.percent is None else f" {stage.percent}%")
 
 

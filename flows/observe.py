@@ -25,7 +25,7 @@ _LONGEST = 1000
 
 
 class Observed:
-    """The telemetry of a run, which gets a record and a build with the lease. A failure is a warning only."""
+    """The telemetry of a run, which has a record and a build once it holds the lease. A failure only warns."""
 
     def __init__(
         self, command: str, configuration: Configuration, span: telemetry.Span, warn: Callable[[str], None]
@@ -55,7 +55,7 @@ class Observed:
     def _harmlessly(self) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # an SDK or a client may raise any error
+        except Exception as error:  # SDKs and clients may raise any error
             description = redacted(f"{type(error).__name__}: {one_line(str(error))}")
             self._warn(f"the telemetry of this run is incomplete: {description}")
 
@@ -128,6 +128,6 @@ def outcome_of(record: Operation | None, error: BaseException | None) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return an error's message for telemetry; of a foreign error, which may hold a text, only the class name."""
+    """Return an error's message for telemetry; for foreign errors, which may contain a text, only the class name."""
     ours = isinstance(error, (IndexmillError, KeyboardInterrupt)) and str(error)
     return redacted(f"{type(error).__name__}: {error}" if ours else type(error).__name__)[:_LONGEST]

@@ -2,7 +2,7 @@
 
 Events are sent only if the OpenLineage package is configured as it documents: by ``OPENLINEAGE_URL``, variables that
 begin with ``OPENLINEAGE__``, or a file ``openlineage.yml``. A slow or missing receiver costs a run seconds and a
-warning. Events hold names of sources, counts and versions; no text, and no id of a document.
+warning. Events contain names of sources, counts and versions, but no text and no id of a document.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _PRODUCER = f"pkg:pypi/indexmill@{indexmill.__version__}"
 _FILE = "openlineage.yml"
 _PATIENCE = 8.0
-"""Seconds that the end of a run waits for its events to be sent."""
+"""The maximum seconds that the end of a run waits for its events to be sent."""
 
 
 def is_configured(environment: Mapping[str, str] | None = None) -> bool:
@@ -54,7 +54,7 @@ def is_configured(environment: Mapping[str, str] | None = None) -> bool:
 
 
 def uuid_of(run_id: str) -> str:
-    """Return the UUID of a run, a function of its id alone."""
+    """Return the UUID of a run, which depends only on its id."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"indexmill:run:{run_id}"))
 
 
@@ -96,7 +96,7 @@ class RunLineage:
     def ended(
         self, outcome: str, report: RunReport, manifest: Manifest | None, version: int | None, message: str | None
     ) -> None:
-        """Report the end. outcome: as in the record. manifest: as published, if any. message: of the error, if any."""
+        """Report the end. outcome: as in the record. manifest: any published one. message: that of any error."""
         if self._thread is None:
             return
         kinds = {"published": "COMPLETE", "unchanged": "COMPLETE", "interrupted": "ABORT", "superseded": "ABORT"}
@@ -129,7 +129,7 @@ class RunLineage:
             return OpenLineageClient()
 
     def _emit(self, kind: str, *content: Any) -> None:
-        """Queue an event with the present time. content: as for `_event`."""
+        """Queue an event with the current time. content: the arguments of `_event`."""
         now = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
         self._events.put(functools.partial(self._event, kind, now, *content))
 
@@ -173,7 +173,7 @@ class RunLineage:
         )
 
     def _inputs(self, report: RunReport | None) -> list[InputDataset]:
-        """List the sources of the corpus. The row count is of all together, so only a single source gets it."""
+        """List the sources of the corpus. The row count covers all sources, so it is attached only to a single one."""
         from openlineage.client.event_v2 import InputDataset
         from openlineage.client.facet_v2 import input_statistics_input_dataset
 

@@ -3,7 +3,7 @@
 Operations that only create records, such as moving an alias, need no lease: `recorded` is the frame without it.
 
 However the block ends, the run's record names its outcome and the lease is released. A killed run does neither; the
-next one takes the lease over and finds every finished part by its receipt.
+next run takes over the lease and finds every finished part by its receipt.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def operation(
 ) -> Iterator[Operation]:
     """Hold the lease and keep the run's records during the block.
 
-    clock: for the records; the lease uses the store's clock. Raises LeaseLost if another run is at work or took the
-    lease over meanwhile, and any error of the block.
+    clock: the clock of the records; the lease uses the store's. Raises LeaseLost if another run is at work or took
+    over the lease meanwhile, and any error of the block.
     """
     run_id = runs.make_run_id(clock)
     with (
@@ -81,7 +81,7 @@ def operation(
             except (VersionWithdrawn, DiskFull):
                 raise
             except Exception:
-                lease.check()  # a lost lease is the cause
+                lease.check()  # raises if a lost lease is the cause
                 raise
 
 

@@ -57,12 +57,12 @@ def make_plan(configuration: Configuration, *, progress: Progress, **options: Un
 
 
 def write_plan(path: Path, plan: Plan) -> None:
-    with writing(path, full="free some space there", forbidden="give a file that this user may write"):
+    with writing(path, full="free some space there", forbidden="choose a file that this user may write"):
         path.write_bytes(canonical_json(plan.to_json()))
 
 
 def read_plan(path: Path) -> Plan:
-    """Read a plan from a file; raises BadInput if it holds none."""
+    """Read a plan from a file; raises BadInput if there is none in it."""
     try:
         return Plan.from_bytes(path.read_bytes(), str(path))
     except OSError as error:

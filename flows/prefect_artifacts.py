@@ -26,10 +26,10 @@ from tasks.core.report import Forwarding, Progress
 from tasks.pipeline.build import Build
 
 _EVERY = 5.0
-"""Seconds between two updates of the progress, and the time that the end of a run waits for the last one."""
+"""Seconds between two updates of the progress, and the maximum seconds that a run waits for the last update."""
 
 _PATIENCE = 30.0
-"""Seconds that the end of a flow run waits for its pages."""
+"""The maximum seconds that the end of a flow run waits for its pages."""
 
 
 def leave_artifacts(order: Order) -> None:
@@ -66,7 +66,7 @@ def shown_progress(order: Order, build: Build) -> Iterator[Progress]:
     if not order.private:
         with contextlib.suppress(Exception):
             created = create_progress_artifact(0.0, key="indexmill-progress", description="Stages of the run")
-            artifact = cast(UUID, created)  # here it is no coroutine
+            artifact = cast(UUID, created)  # not a coroutine here
     if artifact is None:
         yield order.progress
         return
@@ -103,12 +103,12 @@ def _update(artifact: UUID, percent: float, what: str) -> None:
 
 
 class _Shown(Forwarding):
-    """Also computes the finished percentage of a run's stages."""
+    """A progress that also computes the finished percentage of a run's stages."""
 
     def __init__(self, progress: Progress, stages: set[str]) -> None:
         super().__init__(progress)
         self._stages = stages
-        self._parts: dict[str, tuple[int, int]] = {}  # by stage: done, total
+        self._parts: dict[str, tuple[int, int]] = {}  # by stage: done and total
         self._lock = threading.Lock()
         self.percent = 0.0
         self.current = "starting"

@@ -40,7 +40,7 @@ _QUIET = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
-    "PREFECT_LOGGING_TO_API_ENABLED": "false",  # no user can read them
+    "PREFECT_LOGGING_TO_API_ENABLED": "false",  # no user can read these logs
     "PREFECT_LOGGING_LEVEL": "CRITICAL",
     "PREFECT_LOGGING_SERVER_LEVEL": "ERROR",
     "PREFECT_SERVER_EPHEMERAL_ENABLED": "false",
@@ -74,7 +74,7 @@ class PrivateServer:
         self._keeper = threading.Thread(target=self._keep, name="prefect-server", daemon=True)
 
     def wait(self) -> None:
-        """Wait until the server answers, and keep it running; raises IndexmillError otherwise, DiskFull if full."""
+        """Wait until the server answers, and keep it running; raises IndexmillError, or DiskFull for a full disk."""
         if self._keeper.is_alive():
             return
         if not self._answers_within(_START_SECONDS) and not self._starts_without_cache():
@@ -113,13 +113,13 @@ class PrivateServer:
                 start_new_session=True,  # Ctrl-C is for the run, whose flow still reports its end to the server
             )
         if process.stdin is not None:
-            with contextlib.suppress(BrokenPipeError):  # it has ended; `wait` reports it
+            with contextlib.suppress(BrokenPipeError):  # the server has ended; `wait` reports it
                 process.stdin.write(f"{self.password}\n".encode())
                 process.stdin.flush()
         return process
 
     def _starts_without_cache(self) -> bool:
-        """Start again without the cached database, which may not suit this Prefect; True if the server answers."""
+        """Restart without the cached database, which may not suit this Prefect; returns True if the server answers."""
         if not self._from_cache or self._closed.is_set():
             return False
         self._end()
@@ -163,7 +163,7 @@ class PrivateServer:
             with self._log.open("rb") as log:
                 log.seek(self._log_start)
                 return log.read().decode(errors="replace").strip()
-        except OSError:  # something removed it
+        except OSError:  # the file was removed
             return ""
 
     def _answers_within(self, seconds: float) -> bool:
@@ -187,7 +187,7 @@ def private_prefect(
 
     Enter it before Prefect is first imported, which reads the environment. The server starts while the block runs,
     serves later blocks too, and ends with the process, since Prefect sends events in the background until then.
-    endpoints: their keys are withheld from the server. warn: called if the server dies and is restarted.
+    endpoints: the models whose keys are withheld from the server. warn: called when the server is restarted.
     """
     global _server
     with _lock:
@@ -220,7 +220,7 @@ def answers(url: str, password: str | None = None) -> bool:
 
 
 def _without_proxy(host: str) -> dict[str, str]:
-    """Return the variables that make clients (httpx, websockets, urllib) bypass proxies also for a host."""
+    """Return the variables that make clients (httpx, websockets, urllib) bypass proxies for a host, too."""
     exempt = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""  # in the order in which clients read them
     value = exempt if exempt.strip() == "*" else ",".join(filter(None, [exempt, host]))
     return {"no_proxy": value, "NO_PROXY": value}

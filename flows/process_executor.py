@@ -16,11 +16,11 @@ from tasks.llm.account import CallLimits
 from tasks.llm.quota import RunQuota
 
 FEW = 8
-"""Up to this number of calls, all run in this process: worker processes take more than a second to start."""
+"""Up to this many calls run in this process, since worker processes take more than a second to start."""
 
 
 class ProcessExecutor:
-    """Runs many calls in worker processes, few in this one. A context manager; the processes end with the block."""
+    """Runs many calls in worker processes, a few in this one. A context manager; the processes end with it."""
 
     def __init__(self, workers: int | None = None) -> None:
         self._workers = workers or os.cpu_count() or 1

@@ -19,7 +19,7 @@ from indexmill.text.terminal import TerminalStyle, columns_of, display_width, gl
 class Lines:
     """Progress for logs: one line when a stage ends, and one every ten seconds while it works.
 
-    stamped: put the time (UTC) before each line; by default if INDEXMILL_TIMESTAMPS is set.
+    stamped: True to put the time (UTC) before each line; by default, if INDEXMILL_TIMESTAMPS is set.
     """
 
     interval = 10.0
@@ -40,7 +40,7 @@ class Lines:
 
     def advance(self, stage: str, parts: int = 1) -> None:
         with self._lock:
-            if stage in self._stages:  # unless it has ended
+            if stage in self._stages:  # not if the stage has ended
                 self._stages[stage].advance(time.monotonic(), parts)
                 self._moved(stage)
 
@@ -53,7 +53,7 @@ class Lines:
 
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
         with self._lock:
-            state = self._stages.pop(stage, None)  # it may begin again, in another wave
+            state = self._stages.pop(stage, None)  # the stage may begin again, in another wave
             if seconds is None:
                 seconds = 0.0 if state is None else time.monotonic() - state.began
             took = self._style.dim(f"in {duration(seconds)}")
@@ -112,7 +112,7 @@ class TerminalBars(Lines):
         super().__init__(stream, stamped=stamped)
         self._start = time.monotonic()
         self._what = ""
-        self._began = False  # any stage
+        self._began = False  # True once any stage has begun
         self._drawn = 0  # the width of the line as it was drawn last
         self._beats = 0
         self._glyphs = glyphs_of(self._stream)
@@ -170,7 +170,7 @@ class TerminalBars(Lines):
             stages = list(self._stages.values())
             plain, line = (moving_line(stages, since, now, columns, self._glyphs, style) for style in self._styles)
         elif self._what or (self._began and not self._closed.is_set()):
-            turning, what = self._glyphs.spinner(self._beats), self._what or "working"  # between two stages
+            turning, what = self._glyphs.spinner(self._beats), self._what or "working"  # "working": between two stages
             plain, line = (waiting_line(since, what, columns, turning, style) for style in self._styles)
         else:
             return "", 0
@@ -182,6 +182,6 @@ class TerminalBars(Lines):
 
 
 def _cleared(drawn: int, columns: int) -> str:
-    """Return the escape sequence that erases a line of a given width; a narrowed terminal shows it in several rows."""
+    """Return the escape sequence that erases a line of a given width; a narrowed terminal wraps it to several rows."""
     above = (max(drawn, 1) - 1) // max(columns, 1)
     return (f"\x1b[{above}A" if above else "") + "\r\x1b[J" if above else "\r\x1b[K"

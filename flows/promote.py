@@ -1,4 +1,4 @@
-"""Moves of an alias, the name by which a serving team opens a version, such as `prod`."""
+"""Moving an alias, the name by which a serving team opens a version, such as `prod`."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Promoted:
 
     alias: str
     version: int | None
-    """The version it points to now; None once it is removed."""
+    """The version that it points to now; None once it is removed."""
     before: int | None
-    """The version it pointed to before."""
+    """The version that it pointed to before."""
     moved: bool
-    """False if it pointed there already."""
+    """False if it already pointed there."""
     run: str
 
 
@@ -40,8 +40,8 @@ def promote(
     """Point an alias to a version. Needs no lease: a build may be at work.
 
     trust: the signers whose signatures the version must have; raises NotTrusted otherwise. Raises BadInput for a name
-    that could be taken for a version, SnapshotNotFound for a version that does not exist, CorruptBlob for one that is
-    not whole, LeaseLost if the alias was moved elsewhere at the same moment.
+    that could be mistaken for a version, SnapshotNotFound for a version that does not exist, CorruptBlob for an
+    incomplete one, LeaseLost if the alias was moved elsewhere at the same moment.
     """
     _check_alias(alias)
     with recorded(store, "promote", details=_details(alias, version, note), clock=clock) as run:

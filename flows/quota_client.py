@@ -1,4 +1,4 @@
-"""The client of a run's quota server: one connection for each event loop."""
+"""The client of a run's quota server, with one connection for each event loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from indexmill.errors import BudgetReached, ConfigurationError, IndexmillError
 from tasks.llm.account import AskingEnded
 
 _ATTEMPTS = 3
-"""The number of attempts at a call before a broken connection is an error."""
+"""The number of attempts at a call before a broken connection becomes an error."""
 
 _ERRORS: dict[str, type[IndexmillError]] = {
     error.__name__: error for error in (AskingEnded, BudgetReached, ConfigurationError)
@@ -133,7 +133,7 @@ class QuotaClient:
                     answer.set_exception(CommClosedError(str(error)))
         finally:
             comm.abort()
-            _CLIENTS.pop(asyncio.get_running_loop(), None)  # a reference to the loop would keep it alive for ever
+            _CLIENTS.pop(asyncio.get_running_loop(), None)  # a reference to the loop would keep it alive forever
 
     def close(self) -> None:
         if self._reader is not None:

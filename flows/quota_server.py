@@ -1,7 +1,7 @@
 """The quota server keeps the state of a run's quota, and serves it at the port of a Dask scheduler.
 
 The state is in the process of the scheduler, which every worker can reach; for a local cluster that is the run's own. A
-plugin answers at the scheduler's port, with the protection of that port, and is removed with the client that installed
+plugin answers at the scheduler's port, protected like that port, and is removed together with the client that installed
 it, even if the client is killed. When a worker's connection ends, its waiting requests are dropped and its unsettled
 calls count as spent, since their cost is unknown.
 """
@@ -39,7 +39,7 @@ class ClusterQuota:
     """The quota of a run on the cluster of a client, for the process that drives the run."""
 
     def __init__(self, client: Client, run: str, limits: CallLimits) -> None:
-        """Install the server; raises BadInput if the scheduler cannot run this code."""
+        """Install the server. Raises BadInput if the scheduler cannot run this code."""
         self._client, self._run = client, run
         self._address = str(client.scheduler_info(n_workers=0)["address"])
         try:
@@ -64,7 +64,7 @@ class ClusterQuota:
         self._call("end")
 
     def _call(self, method: str) -> Any:
-        """Call a method of the quota in the scheduler; None if that is gone."""
+        """Call a method of the quota in the scheduler; returns None if the scheduler is gone."""
         here = AT_WORK.get(self._run)
         if here is not None:
             return _plain(getattr(here, method)())
@@ -141,13 +141,13 @@ class _Caller:
         self._comm, self._quota, self._owner = comm, quota, owner
         self._writing = asyncio.Lock()
         self._requests: dict[int, asyncio.Task[None]] = {}
-        self._tickets: dict[int, str] = {}  # unsettled, by the number of the request
+        self._tickets: dict[int, str] = {}  # tickets of unsettled calls, by the number of the request
         self._holders: dict[str, int] = {}  # the number of the request that holds each prompt
 
     async def serve(self) -> None:
         """Answer until the connection ends; then drop its waiting requests and count its unsettled calls as spent."""
         try:
-            with contextlib.suppress(OSError):  # CommClosedError is one
+            with contextlib.suppress(OSError):  # CommClosedError is an OSError
                 await self._comm.write({"ready": True})
                 while True:
                     message = await self._comm.read()
@@ -166,7 +166,7 @@ class _Caller:
         reply: dict[str, Any] = {"number": number}
         try:
             reply["result"] = await self._do(number, **message)
-        except Exception as error:  # otherwise the caller would wait for ever
+        except Exception as error:  # otherwise the caller would wait forever
             reply["error"] = [type(error).__name__, str(error)]
         with contextlib.suppress(OSError):
             async with self._writing:
@@ -184,7 +184,7 @@ class _Caller:
             return f"{number}/{ticket}"
         if do == "settle":
             request_number, _, arguments["ticket"] = arguments["ticket"].partition("/")
-            if self._tickets.get(int(request_number)) == arguments["ticket"]:  # else it is of an earlier connection
+            if self._tickets.get(int(request_number)) == arguments["ticket"]:  # else it is an earlier connection's
                 del self._tickets[int(request_number)]
         if do == "release":
             self._holders.pop(arguments["prompt"], None)

@@ -26,9 +26,9 @@ from tasks.core.environment import code_digest, environment_fingerprint
 
 _CONNECT = "30s"
 _ANSWER = 60.0
-"""Seconds for a scheduler, and for all workers, to answer."""
+"""The maximum seconds for a scheduler, and for all workers, to answer."""
 _CLOSE = 10.0
-"""Seconds for a scheduler to remove a run's plugins."""
+"""The maximum seconds for a scheduler to remove a run's plugins."""
 _ENCRYPTED = ("tls", "wss", "inproc")
 """The schemes of addresses that no unauthorised process can listen to or connect to."""
 
@@ -42,11 +42,11 @@ def remote_cluster(
 ) -> Iterator[Client]:
     """Yield a client of the cluster that the settings name.
 
-    workers: the number of workers of a cluster created for the run; None for what its arguments say. warn: called with
-    a line for each worker that joins during the block and is closed because it is not fit for the run.
+    workers: the number of workers of a cluster created for the run; None to leave it to the cluster's arguments. warn:
+    called with a line for each worker that joins during the block and is closed because it is not fit for the run.
 
-    Raises BadInput for a cluster that cannot be reached or created, that has no TLS so that others could use it, or
-    that has a worker which cannot read the store or runs other code or libraries than this process.
+    Raises BadInput if the cluster cannot be reached or created, if others could use it because it lacks TLS, or if a
+    worker cannot read the store or runs other code or libraries than this process.
     """
     security = _security(settings)
     with ExitStack() as stack:
@@ -75,7 +75,7 @@ def check_address(settings: DaskSettings) -> None:
 
 
 def _security(settings: DaskSettings) -> Security | None:
-    """Return the TLS of the settings; None where Dask's own settings apply."""
+    """Return the TLS configuration of the settings; None if they name no CA, so that Dask's own settings apply."""
     tls = settings.tls
     if tls.ca is None:
         return None
@@ -99,7 +99,7 @@ def _new_cluster(settings: DaskSettings, workers: int | None, security: Security
         cluster = started(functools.partial(_class_of(name), **arguments))
     except IndexmillError:
         raise
-    except Exception as error:  # a foreign class may raise any error
+    except Exception as error:  # foreign classes may raise any error
         raise BadInput(f"run.dask.cluster: {name} cannot be created: {type(error).__name__}: {error}") from error
     try:
         if settings.adapt is not None:
@@ -189,7 +189,7 @@ def _fit_workers(client: Client, store: Path | str, warn: Callable[[str], None],
             warn(event[1])
 
     client.subscribe_topic(check.name, report)
-    with suppress(OSError):  # a worker is unreachable; the scheduler has the check for new workers
+    with suppress(OSError):  # a worker is unreachable; the scheduler will check new workers
         within(_ANSWER, "register-check", functools.partial(client.register_plugin, check))
     try:
         yield
@@ -207,7 +207,7 @@ def _check_workers(client: Client, store: str, expected: tuple[bool, str, dict[s
             f"not every worker of the Dask cluster answered within {_ANSWER:g} seconds: check the cluster, then run "
             "the build again"
         ) from error
-    # An unreachable worker has left or lost its connection: when it joins again, `WorkerCheck` checks it.
+    # An unreachable worker has left or lost its connection; `WorkerCheck` checks it when it joins again.
     answers = {worker: answer for worker, answer in responses.items() if not isinstance(answer, OSError)}
     if some and not answers:
         raise BadInput("the Dask scheduler has no workers; start some, then run the build again")

@@ -85,9 +85,9 @@ def repair(
     """Check every blob that a version, or any version, needs, and restore or remove damaged ones.
 
     where: the store's path or URL. version: a number, an alias or `newest`. A store in a bucket is also restored from
-    this machine's cache. A dry run changes nothing and takes no lease. Raises SnapshotNotFound where there is no such
-    version, CorruptBlob where the record of the newest version is damaged and no copy has it, LeaseLost where another
-    run is at work.
+    this machine's cache. A dry run changes nothing and takes no lease. Raises SnapshotNotFound if there is no such
+    version, CorruptBlob if the record of the newest version is damaged and no copy has it, LeaseLost if another run is
+    at work.
     """
     if is_bucket(where):
         cache = BlobCache.default()
@@ -96,7 +96,7 @@ def repair(
     store_file = repair_store_file(where, copies, apply=not dry_run)
     if store_file is not None:
         findings.append(store_file)
-        if dry_run:  # the rest can be read once that is restored
+        if dry_run:  # everything else can be read once this record is restored
             return Repaired(dry_run, (), 0, 0, tuple(findings))
     store = open_store(where)
     records = repair_records(store, copies, None)
@@ -106,7 +106,7 @@ def repair(
     findings += records
     restored = any(finding.outcome == "restored" for finding in findings)
     if not dry_run or not restored:
-        refs.newest(store)  # raises if it is damaged
+        refs.newest(store)  # raises CorruptBlob for a damaged record
     needed = needs(store, copies)
     number = None if version is None else version_of(StoreReader(where), version)
     digests = needed.of(number)

@@ -23,7 +23,7 @@ class RolledBack:
     """The result of a rollback, printed by `rollback --json`."""
 
     published: bool
-    """False if the newest version had that manifest already."""
+    """False if the newest version already had that manifest."""
     version: int
     """The newest version now."""
     target: int
@@ -48,7 +48,7 @@ def roll_back(store: Store, target: int, *, note: str = "", clock: Clock = time.
     """Make the manifest of an earlier version the newest again, under a new number, and put the store on hold.
 
     Nothing is written unless every blob of that version exists with its length. Raises SnapshotNotFound for a version
-    that does not exist or was removed, CorruptBlob for one that is not whole, LeaseLost while another run is at work.
+    that does not exist or was removed, CorruptBlob for an incomplete one, LeaseLost if another run is at work.
     """
     with operation(store, "rollback", details={"version": target, "note": note}, clock=clock) as run:
         old = refs.read(store, target)
@@ -70,7 +70,7 @@ def roll_back(store: Store, target: int, *, note: str = "", clock: Clock = time.
 def resume(store: Store, *, note: str = "", clock: Clock = time.time) -> Resumed:
     """End the hold, so that builds are allowed again; does nothing if there is none.
 
-    Takes the lease; raises LeaseLost while the rollback that placed the hold, or another run, is at work.
+    Takes the lease; raises LeaseLost if the rollback that placed the hold, or another run, is at work.
     """
     with operation(store, "resume", details={"note": note}, clock=clock) as run:
         newest = refs.newest(store)

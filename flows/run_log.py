@@ -1,7 +1,7 @@
-"""The log file of runs, `run.log`: the messages of a run, each with its time, appended to a file of bounded size.
+"""The log file of runs, named by `run.log`: messages with their times, appended to a file of limited size.
 
-A file of ten megabytes is renamed `FILE.1`, the previous one `FILE.2`, up to `FILE.4`. Keys and passwords are redacted.
-Once the file is open, a failure to write it does not end the run.
+At ten megabytes, the file is renamed `FILE.1`, the previous one `FILE.2`, and so on up to `FILE.4`. Keys and passwords
+are redacted. Once the file is open, a failure to write to it does not end the run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ROTATED_FILES = 4
 
 
 class RunLog:
-    """The log of a run. progress: for the run to use. lines: of the log file; None without one."""
+    """The log of a run. progress: the progress that the run should use. lines: the log file's; None without one."""
 
     def __init__(self, progress: Progress, lines: Lines | None = None) -> None:
         self.progress = progress if lines is None else _Both(progress, lines)
@@ -73,7 +73,7 @@ def logged(command: str, configuration: Configuration, progress: Progress) -> It
 
 
 class _File(logging.handlers.RotatingFileHandler):
-    """The log file; takes whole lines."""
+    """The log file, to which whole lines are added."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(
@@ -90,7 +90,7 @@ class _File(logging.handlers.RotatingFileHandler):
             super().close()
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - of logging
-        """Drop the line: a full disk must not end the run through its log."""
+        """Drop the line: a log on a full disk must not end the run."""
 
 
 class _Stream(io.StringIO):
@@ -121,7 +121,7 @@ def _end(outcome: BuildOutcome | BaseException) -> str:
 
 
 class _Both(Forwarding):
-    """Also forwards to the log, which gets the steps before the first stage, too."""
+    """A progress that also writes to the log, including the steps before the first stage."""
 
     def __init__(self, progress: Progress, log: Lines) -> None:
         super().__init__(progress)

@@ -21,11 +21,11 @@ _LONGEST = 200
 """The maximum length of a cell."""
 
 _MODELS = ("llm", "embed")
-"""The prefixes of counts of models behind endpoints."""
+"""The prefixes of the counts of models behind endpoints."""
 
 
 def run_page(order: Order) -> str:
-    """Return the page of a run: its outcome, its report file, and each stage's parts made and reused, and time."""
+    """Return the page of a run: its outcome, its report file, and the parts and time of each stage."""
     store, run, outcome = redacted(str(order.configuration.store)), order.run, order.outcome
     lines = [f"# {run.record.run_id if run else 'No run'}", "", f"Store: {code(store)}", ""]
     if outcome is not None:
@@ -103,7 +103,7 @@ def cost_page(order: Order) -> str | None:
 
 
 def refused_rows(order: Order) -> tuple[list[dict[str, str]], int]:
-    """Return the first rows that a run rejected, and the number of all.
+    """Return the first rows that a run rejected, and the number of all rejected rows.
 
     Their ids and contents are left out, since `indexmill forget` cannot remove anything from a Prefect server.
     """

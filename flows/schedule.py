@@ -26,7 +26,7 @@ _INTERVAL = 20.0
 
 
 def next_run(cron: str, timezone: str, after: float) -> datetime:
-    """Return the next time a schedule is due after a given time (seconds since 1970); BadInput if it is no schedule."""
+    """Return the next time a schedule is due after a given time (seconds since 1970); BadInput if it is invalid."""
     from prefect.server.schemas.schedules import CronSchedule
 
     try:
@@ -34,7 +34,7 @@ def next_run(cron: str, timezone: str, after: float) -> datetime:
         (due,) = asyncio.run(schedule.get_dates(1, start=datetime.fromtimestamp(after + 1, UTC)))
     except ValueError as error:
         raise BadInput(
-            f"--cron {cron!r} --timezone {timezone!r}: no such schedule: expected five fields, as in '0 2 * * *', and "
+            f"--cron {cron!r} --timezone {timezone!r}: invalid schedule: expected five fields, as in '0 2 * * *', and "
             "a zone, as in 'Europe/Berlin'"
         ) from error
     return due
@@ -51,7 +51,7 @@ def serve(
 ) -> None:
     """Run a command whenever the schedule comes due, until SIGTERM or Ctrl-C.
 
-    Both are forwarded to a run that is at work, and its end is awaited. `tell` is called with lines about the runs.
+    Either signal terminates a run at work, whose end is awaited. `tell` is called with lines about the runs.
     These lines and the messages of the runs begin with the time.
     """
 
@@ -74,7 +74,7 @@ def serve(
 
 
 class _Stop:
-    """The handler of SIGTERM and Ctrl-C, which forwards them to the run at work."""
+    """The handler of SIGTERM and Ctrl-C, which terminates the run at work."""
 
     def __init__(self) -> None:
         self.came = threading.Event()

@@ -41,7 +41,7 @@ def scratch_folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        _remove(folder)  # any rest is left for the next process
+        _remove(folder)  # the next process removes the rest
         os.close(lock)
 
 
@@ -79,7 +79,7 @@ def _remove_abandoned(parent: Path) -> None:
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
             if entry.name.startswith(PREFIX):
-                with contextlib.suppress(OSError):  # gone meanwhile, a link, another user's, or locked by its process
+                with contextlib.suppress(OSError):  # removed meanwhile, a link, another user's, or locked
                     _remove_unlocked(Path(entry.path))
 
 
@@ -106,11 +106,11 @@ def _owner_is_gone(folder: Path) -> bool:
     except (OSError, StoreError):
         return False
     living = alive(owner)
-    return living is False or (living is None and same_boot(owner))  # of another container here, which locks as we do
+    return living is False or (living is None and same_boot(owner))  # in another container here
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder as far as possible; any rest of it still names its process, or is empty."""
+    """Remove a folder as far as possible; what remains still names its process, or is empty."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in list(entries):
             with contextlib.suppress(OSError):

@@ -1,8 +1,8 @@
 """A cache of the empty database of the private Prefect server, whose tables Prefect takes seconds to create.
 
-There is one file for each version of Prefect. It lies beside the compiled files of this code, and is as trusted as
-they are. Where Python must not or cannot write compiled files, it lies in the cache that `INDEXMILL_CACHE` names, and
-is used only if no other user can write it. Without either nothing is cached: a build leaves no file in a user's home.
+There is one file for each version of Prefect. It is beside the compiled files of this code, and as trusted as they
+are. Where Python must not or cannot write compiled files, it is in the cache that `INDEXMILL_CACHE` names, and is used
+only if no other user can write to it. Without either, nothing is cached: a build leaves no files in a user's home.
 """
 
 from __future__ import annotations

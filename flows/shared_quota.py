@@ -1,4 +1,4 @@
-"""One quota for all workers of a run: its state, and the handle for workers.
+"""One quota for all workers of a run: its state, and the handle that workers use.
 
 The state is in the process of the Dask scheduler, which is the run's own process unless the cluster existed before.
 This module imports Dask only when a worker makes a call.
@@ -35,9 +35,9 @@ def forget(run: str) -> None:
 
 @dataclass(frozen=True)
 class SharedQuota:
-    """A stage's handle of the quota of a run (see `Quota`), for any process of its cluster.
+    """A stage's handle for the quota of a run (see `Quota`), for any process of its cluster.
 
-    address, security: of the scheduler, for a process that is not a worker; by default from Dask's settings.
+    address, security: those of the scheduler, for a process that is not a worker; by default from Dask's settings.
     """
 
     run: str
@@ -80,7 +80,7 @@ class SharedQuota:
         return await client_of(self.run, self.address, self.security).ask(method, **arguments)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle with the address of the scheduler, for child processes of a worker."""
+        """Pickle with the scheduler's address, for child processes of a worker."""
         from flows.quota_client import scheduler_of
 
         return SharedQuota, (self.run, self.stage, *scheduler_of(self.address, self.security))

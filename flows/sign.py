@@ -1,4 +1,4 @@
-"""Signatures of a version, with which its recipients can verify the publisher."""
+"""Signatures of a version, by which recipients can verify its publisher."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Signed:
 
 
 def read_key(path: Path) -> str:
-    """Read a private key from a file; raises ConfigurationError, which does not show it, for a file without one."""
+    """Read a private key from a file; raises ConfigurationError, which never shows the key, for a file without one."""
     try:
         private = path.read_text(encoding="ascii")
         public_key(private)
@@ -58,7 +58,7 @@ def sign(store: Store, version: int, private: str, *, clock: Clock = time.time) 
     """Sign the manifest of a version with a private key. Needs no lease: a build may be at work.
 
     Raises ConfigurationError for an invalid key, SnapshotNotFound for a version that does not exist or was removed,
-    CorruptBlob for one that is not whole.
+    CorruptBlob for an incomplete one.
     """
     public = public_key(private)
     with recorded(store, "sign", details={"version": version, "key": public}, clock=clock) as run:
@@ -74,7 +74,7 @@ def sign(store: Store, version: int, private: str, *, clock: Clock = time.time) 
 def _provenance(store: Store, ref: Ref, manifest: Manifest) -> Mapping[str, object]:
     """Return the inputs of the manifest, its run and code, and its parent, as far as the store has them.
 
-    The code is that of the build that made the manifest; for a copied or restored version, that was another run.
+    The code is that of the build that made the manifest: another run for a copied or restored version.
     """
     bill = manifest.artifact(SBOM)
     details = {

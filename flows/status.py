@@ -23,7 +23,7 @@ from storage.protocol import Store
 from storage.runs import StoredRun
 
 State = Literal["fresh", "stale", "refused", "candidate-waiting", "rolled-back", "on-hold", "unpublished"]
-"""The state of a store; if several apply, the last of the list.
+"""The state of a store; if several apply, the last in this list.
 
 stale: older than the requested age. refused: a gate refused the last build, and nothing newer is published.
 candidate-waiting: refused, and the candidate can be published by hand. rolled-back: no build has compared the index
@@ -39,7 +39,7 @@ EXIT_CODES: dict[State, int] = {
     "on-hold": 8,
     "rolled-back": 9,
 }
-"""The exit codes of `indexmill status`; 2 is for a missing store."""
+"""The exit codes of `indexmill status`; 2 stands for a missing store."""
 
 _READ_THE_CORPUS = ("build", "backfill")
 _ENDED_WELL = ("published", "unchanged")
@@ -66,7 +66,7 @@ class LastRun:
     exit_code: int | None
     started: str
     ended: str | None
-    age_seconds: float  # since its start
+    age_seconds: float  # since the start of the run
     error: str | None
 
 
@@ -95,12 +95,12 @@ class Status:
     """The status of a store.
 
     success: the last run that compared the served index with the corpus. candidate: the run whose candidate can be
-    published by hand. stand_ins: by stage, the number of texts in the served index, and of fallbacks among them.
+    published by hand. stand_ins: by stage, the numbers of texts in the served index and of fallbacks among them.
     """
 
     state: State
     fresh: bool
-    age_seconds: float | None  # since the corpus of the last comparison was read
+    age_seconds: float | None  # since the corpus was read for the last comparison
     max_age_seconds: float | None
     version: Version | None
     success: LastRun | None
@@ -187,7 +187,7 @@ def _version(ref: Ref, now: float) -> Version:
 
 
 def _successes(past: Sequence[StoredRun]) -> list[tuple[str, StoredRun]]:
-    """Return the runs that brought the index up to date, with the time their corpus was read, in that order."""
+    """Return the runs that brought the index up to date, with the time they read the corpus, ordered by that time."""
     started = {run.run_id: run.started for run in past}
     successes: list[tuple[str, StoredRun]] = []
     for run in past:

@@ -15,7 +15,7 @@ from tasks.core.report import Forwarding, Progress
 
 
 class LoggingProgress(Forwarding):
-    """Also logs finished stages, warnings and notes in the current flow or task run."""
+    """A progress that also logs finished stages, warnings and notes in the current flow or task run."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__(progress)

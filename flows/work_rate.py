@@ -1,4 +1,4 @@
-"""The rate of a stage and its remaining time, estimated from the time in which it works; waiting does not count."""
+"""The rate and remaining time of a stage, estimated from the time in which it works; waiting does not count."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SAMPLE = 1.0
 
 _LEAST_SECONDS = 5.0
 _LEAST_SHARE = 0.02
-"""The evidence for a remaining time: seconds of work since the first progress, and the share finished in them."""
+"""The evidence needed to estimate a remaining time: seconds of work since the first progress, and the share done."""
 
 _INERTIA = 8.0
-"""Seconds of work within which most of a change of the estimate shows."""
+"""Seconds of work after which most of a change in the rate shows in the estimate."""
 
 
 class WorkRate:
@@ -64,7 +64,7 @@ class WorkRate:
         began, there, _ = self._samples[0]
         rate = (finished - there) / max(worked - began, 1e-9)
         if rate <= 0:
-            return None  # nothing was finished for a while
+            return None  # nothing has been finished for a while
         fresh = (parts - finished) / rate
         if self._estimate is None:
             self._estimate, self._estimated_at = fresh, worked
@@ -95,12 +95,12 @@ class StageAtWork:
     began: float
     parts: int = 0
     done: int = 0
-    _computed: int = 0  # done parts that were at work before
+    _computed: int = 0  # parts that were at work and are done
     _at_work: dict[str, _Part] = field(default_factory=dict)
-    _items: dict[str, int] = field(default_factory=dict)  # of computed parts, by unit
+    _items: dict[str, int] = field(default_factory=dict)  # items of computed parts, by unit
     _starts_reported: bool = False  # True once a part's start was reported
     _worked: float = 0.0
-    _since: float | None = None  # when the parts at work began; None if none is at work
+    _since: float | None = None  # the time when parts at work began; None if none is at work
     _pace: WorkRate = field(default_factory=WorkRate)
 
     def begin(self, parts: int) -> None:
@@ -112,7 +112,7 @@ class StageAtWork:
         self._note(now)
 
     def within(self, now: float, part: str, share: float | None, items: Items | None) -> None:
-        """Record the share that a part at work has reached; None if it is no longer at work."""
+        """Record the share that a part at work has reached; None once it is no longer at work."""
         if share is None:
             ended = self._at_work.pop(part, None)
             if ended is not None:
@@ -153,7 +153,7 @@ class StageAtWork:
     def items(self) -> Items | None:
         """Return the items of the parts computed or at work; the total is 0 (unknown) until every part has started.
 
-        None if no part counts items. Of several units, the one with the most items.
+        None if no part counts items. If there are several units, the unit with the most items is used.
         """
         done, total = dict(self._items), dict(self._items)
         for part in self._at_work.values():
@@ -185,7 +185,7 @@ class StageAtWork:
 
     @property
     def _work_done(self) -> float:
-        """The parts that this run has computed, with shares; reused parts are no work."""
+        """The parts that this run has computed, with shares; reused parts are not work."""
         computed = self._computed if self._starts_reported else self.done
         return computed + sum(part.share for part in self._at_work.values())
 

@@ -1,4 +1,4 @@
-"""A check that a worker of a shared cluster fits a run: it sees the store, and runs the same code and libraries."""
+"""A check that a worker of a shared cluster fits a run: it can open the store, and has the same code and libraries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def misfit(actual: Description, expected: Description) -> str:
 class WorkerCheck(WorkerPlugin):
     """Closes an unfit worker that joins a cluster during a run, before it takes any work.
 
-    Sends the reason as an event on the topic of its name. A worker whose code cannot load this class does not start.
+    Sends the reason as an event on the topic `self.name`. A worker whose code cannot load this class does not start.
     """
 
     def __init__(self, run: str, store: str, expected: Description) -> None:
@@ -61,7 +61,7 @@ class WorkerCheck(WorkerPlugin):
                 await asyncio.sleep(0.01)
             if worker.status is not Status.closing:
                 self._closing = asyncio.create_task(worker.close(reason=_REASON))
-                await asyncio.sleep(0)  # from here on it takes no task
+                await asyncio.sleep(0)  # from here on, it takes no task
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WorkerCheck, (self._run, self._store, self._expected)

@@ -14,7 +14,7 @@ from typing import Any
 from distributed import LocalCluster, Nanny, Status
 
 _STARTS = 3
-"""The number of failed starts in a row after which a worker process is given up."""
+"""The number of consecutive failed starts after which a worker process is given up."""
 _ENDS = 4
 """The number of ended processes that an error lists."""
 _LOGGER = logging.getLogger("distributed.nanny")

@@ -10,7 +10,7 @@ from typing import Any
 from indexmill.models.progress import Items, listening
 
 _INTERVAL = 0.5
-"""Seconds between two events of a call after its first one; a short call sends the first alone."""
+"""Seconds between two events of a call after its first event; a short call sends only that one."""
 
 
 def report_worker_progress(topic: str, key: str, function: Callable[..., Any], *arguments: Any) -> Any:

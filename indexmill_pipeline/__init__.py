@@ -1,9 +1,8 @@
-"""Finds the pipeline: `import indexmill_pipeline` lets a process import `flows`, `tasks`, `storage` and `schemas`.
+"""Find the pipeline: `import indexmill_pipeline` lets a process import `flows`, `tasks`, `storage` and `schemas`.
 
-In an installation these packages lie in the folder of this module, out of sight: their names are common, and someone
-else's project beside this one may have a package `tasks`. Processes of the pipeline import this module first: the
-command, Dask's schedulers and workers (`--preload indexmill_pipeline`) and deployed flows. In a checkout the packages
-lie beside this folder.
+In an installation, these packages are inside the folder of this module, since their names are common: another project
+may have a package `tasks`, too. Processes of the pipeline import this module first: the command, Dask's schedulers and
+workers (`--preload indexmill_pipeline`) and deployed flows. In a checkout, the packages are beside this folder.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ ROOT = _HERE if (_HERE / "flows").is_dir() else _HERE.parent
 
 
 def _foreign() -> str:
-    """The file of a package that bears one of the names and is imported already; empty if there is none."""
+    """Return the file of a foreign package that has one of the names and is already imported; empty if none."""
     for name in _NAMES:
         paths = [Path(path).resolve() for path in getattr(sys.modules.get(name), "__path__", ())]
         if paths and ROOT / name not in paths:

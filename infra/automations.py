@@ -1,7 +1,7 @@
 """Install the automations of automations.yaml on a Prefect server: python -m indexmill_pipeline infra.automations URL
 
-Run it again after a change: it replaces automations of the same names and the webhook's address. With --block ID of a
-webhook block, it prints them for `prefect automation create --from-file` and installs nothing.
+Run it again after a change: it replaces automations of the same names and the webhook's address. With --block and the
+ID of a webhook block, it prints them for `prefect automation create --from-file` and installs nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WEBHOOK = "indexmill-alerts"
 
 
 def filled(webhook: UUID) -> dict[str, Any]:
-    """Read the file and fill in the webhook of a block."""
+    """Read the file and fill in the id of a webhook block."""
 
     def fill(value: Any) -> Any:
         if isinstance(value, dict):
@@ -55,7 +55,7 @@ def install(url: str) -> list[str]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     how = parser.add_mutually_exclusive_group(required=True)
-    how.add_argument("webhook", nargs="?", metavar="WEBHOOK_URL", help="where messages are posted: JSON, field text")
+    how.add_argument("webhook", nargs="?", metavar="WEBHOOK_URL", help="URL to post messages to: JSON with field text")
     how.add_argument("--block", type=UUID, metavar="ID", help="print the automations for this webhook block instead")
     chosen = parser.parse_args()
     if chosen.block is not None:

@@ -1,4 +1,4 @@
-"""Reference pages of what the code declares: commands, settings, the format's tables and arrays, the Python API.
+"""Reference pages generated from the code: commands, settings, the format's tables and arrays, the Python API.
 
 `python -m infra.reference PAGE` prints a page: commands, settings, format or api.
 """
@@ -32,7 +32,7 @@ Node = Mapping[str, Any]
 
 
 def commands() -> Iterator[str]:
-    """Yield every command with its options; those of all commands come first."""
+    """Yield every command with its options; options that all commands share come first."""
     context = click.Context(cli, info_name="indexmill")
     shared = _options(cli, context)
     yield from ("# Commands", "", "Options of every command, before or after its name:", "", *_grid(OPTIONS, shared))
@@ -84,7 +84,7 @@ def _section(above: str, section: Node, schema: Node) -> Iterator[str]:
 
 
 def _sections(key: str, node: Node, schema: Node) -> Iterator[tuple[str, Node, Node]]:
-    """Yield the sections that the values of a setting can be, with their keys and the whole schema."""
+    """Yield the sections that a setting may contain, with their keys and the whole schema."""
     if "$ref" in node:
         node = schema["$defs"][node["$ref"].rpartition("/")[2]]
         if "properties" in node:
@@ -97,9 +97,9 @@ def _sections(key: str, node: Node, schema: Node) -> Iterator[tuple[str, Node, N
 
 
 def tables() -> Iterator[str]:
-    """Yield the artifacts of a snapshot, the columns of its tables, the arrays of its packs."""
-    encoder = "the model that encodes a question, opened without torch; absent where the encoder needs no files"
-    sbom = "the software of the environment that built it, in CycloneDX's JSON; only where `run.sbom` is set"
+    """Yield the artifacts of a snapshot, the columns of its tables, and the arrays of its packs."""
+    encoder = "the model that encodes a question, opened without torch; absent if the encoder needs no files"
+    sbom = "the software of the environment that built it, in CycloneDX's JSON; only if `run.sbom` is set"
     artifacts = [
         *((f"`{name}`", "table", table.holds) for name, table in sorted(TABLES.items())),
         *((f"`{name}`", "arrays", pack.holds) for name, pack in PACKS.items()),

@@ -1,7 +1,7 @@
-"""Make the files of a release in dist/: both wheels, a bill of materials, checksums: python -m infra.release VERSION
+"""Make the files of a release in dist/ (wheels, bill of materials, checksums): python -m infra.release VERSION
 
 It writes the version into the files that state it, and commits them. The files of the release depend only on that
-commit, the libraries that constraints.txt pins, and the Python series. The commit gets the time of the one before, so
+commit, the libraries that constraints.txt pins, and the Python series. The commit gets the time of its parent, so
 that a second run makes the same files.
 """
 
@@ -29,7 +29,7 @@ from tasks.stages.sbom.software import installed
 ROOT = Path(__file__).resolve().parent.parent
 _PROJECTS = ("pyproject.toml", "infra/wheel/pyproject.toml")
 _STATED = re.compile(r'(?m)(^version = "|"indexmill(?:-pipeline|\[[\w,]+\])==)[^"]+')
-"""The version of a distribution, and of the other one that it requires."""
+"""Matches the version of a distribution, and that of the other distribution which it requires."""
 
 
 def check(root: Path, text: str) -> None:
@@ -42,7 +42,7 @@ def check(root: Path, text: str) -> None:
         raise SystemExit(f"write the version {text} as {version}")
     if changes := _git(root, "status", "--porcelain"):
         raise SystemExit(f"the checkout has uncommitted changes; commit or remove them:\n{changes}")
-    if f"v{text}" not in _git(root, "tag", "--points-at", "HEAD").split():  # else this release is made again
+    if f"v{text}" not in _git(root, "tag", "--points-at", "HEAD").split():  # otherwise the same release is made again
         stated = Version(tomllib.loads((root / _PROJECTS[0]).read_text("utf-8"))["project"]["version"])
         if version < stated:
             raise SystemExit(f"the version {version} is older than {stated} of {_PROJECTS[0]}")
@@ -52,11 +52,11 @@ def check(root: Path, text: str) -> None:
     changelog = (root / "CHANGELOG.md").read_text("utf-8")
     section = re.search(rf"(?ms)^## {re.escape(text)}(?: \(unreleased\))?\n(.*?)(?=^## |\Z)", changelog)
     if section is None or not re.search(r"(?m)^[^#\s]", section[1]):
-        raise SystemExit(f"CHANGELOG.md has no section `## {text}` that says what users get; write one and commit it")
+        raise SystemExit(f"CHANGELOG.md has no section `## {text}` for users; write one and commit it")
 
 
 def commit(root: Path, text: str) -> None:
-    """Write the version into both distributions and the changelog, and commit what that changes."""
+    """Write the version into both distributions and the changelog, and commit the changes."""
     for name in _PROJECTS:
         project = root / name
         project.write_text(_STATED.sub(rf"\g<1>{text}", project.read_text("utf-8")), "utf-8")
@@ -69,7 +69,7 @@ def commit(root: Path, text: str) -> None:
 
 
 def build(root: Path, text: str) -> list[Path]:
-    """Make the files of the commit that is checked out; earlier ones are removed."""
+    """Make the release files of the checked-out commit; earlier files are removed."""
     folder = root / "dist"
     shutil.rmtree(folder, ignore_errors=True)
     environment = {**os.environ, "SOURCE_DATE_EPOCH": _git(root, "log", "-1", "--format=%ct")}
@@ -86,7 +86,7 @@ def build(root: Path, text: str) -> list[Path]:
 
 
 def _bill(root: Path, wheels: Sequence[Path]) -> bytes:
-    """Return the bill of what the wheels install. Raises SystemExit if constraints.txt pins other libraries."""
+    """Return the bill of materials of the wheels. Raises SystemExit if constraints.txt pins other libraries."""
     sys.path[:0] = map(str, wheels)  # importlib.metadata reads the metadata of wheels there
     importlib.invalidate_caches()
     software = installed("indexmill", "pipeline")

@@ -1,6 +1,6 @@
-"""Write the pages of the documentation site into build/docs, where `make docs` builds it from: python -m infra.site.
+"""Write the pages of the documentation site into build/docs, from which `make docs` builds it: python -m infra.site.
 
-They are the pages of the checkout, the reference pages, and llms.txt. A command that prints a reference page becomes a
+These are the pages of the checkout, the reference pages, and llms.txt. A command that prints a reference page becomes a
 link to that page.
 """
 
@@ -49,7 +49,7 @@ def _llms(pages: Mapping[str, str]) -> Iterator[str]:
 
 
 def main() -> None:
-    """Write the files; earlier ones are removed."""
+    """Write the files; earlier files are removed."""
     folder = ROOT / "build" / "docs"
     shutil.rmtree(folder, ignore_errors=True)
     for name, text in files().items():

@@ -41,7 +41,7 @@ def packed(package: dict[str, Any], folder: Path) -> bytes:
 
 
 def main() -> int:
-    """Compare or write the files; the exit code is 1 if any differs."""
+    """Compare or write the files; return 1 if any differs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the files of the pinned packages")
     write = parser.parse_args().write

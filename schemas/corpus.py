@@ -17,13 +17,13 @@ class FieldNames(CorpusSection):
 
     id: str = Field(default="id", min_length=1)
     title: str | None = Field(
-        default="title", description="None for a corpus without titles; a record without one has ''"
+        default="title", description="null for a corpus without titles; a record without a title gets an empty one"
     )
     text: str = Field(default="text", min_length=1)
-    source: Names = Field(default=("source", "url"), description="The source is the first of these that is a text")
+    source: Names = Field(default=("source", "url"), description="The source is the first of these that is a string")
     metadata: str | tuple[str, ...] = Field(
         default=EVERYTHING_ELSE,
-        description="'*' keeps every other field, and the keys of an object called `metadata` beside them; "
+        description="'*' keeps every other field, and also the keys of an object called `metadata`; "
         "a list keeps these fields; a name keeps the keys of the object in this field",
     )
 
@@ -36,25 +36,25 @@ class FieldNames(CorpusSection):
 
 
 class AccessSettings(CorpusSection):
-    """Access to documents: the groups that may read one are named by a field of its metadata."""
+    """Access to documents: a field of their metadata names the groups that may read them."""
 
-    field: str = Field(min_length=1, description="A key of the metadata: its value is a text or a list of texts")
+    field: str = Field(min_length=1, description="A key of the metadata, whose value is a string or a list of strings")
     required: bool = Field(
-        default=True, description="False: everyone may read a document without the field; true: it is refused"
+        default=True, description="false: everyone may read a document without the field; true: it is refused"
     )
 
 
 class FileExtractSettings(CorpusSection):
-    """How files of formats such as PDF become text."""
+    """How text is extracted from files of formats such as PDF."""
 
     ocr: str = Field(
         default="",
         pattern=r"^[A-Za-z_+]*$",
-        description="Languages for OCR of scanned pages with tesseract, such as `eng+deu`; empty: a file without text "
-        "is refused",
+        description="Languages for OCR of scanned pages with tesseract, such as `eng+deu`; if empty, a file without "
+        "text is refused",
     )
     max_pages: int = Field(
-        default=5_000, ge=1, description="Maximum pages or slides of a file; a file with more is refused"
+        default=5_000, ge=1, description="Maximum number of pages or slides of a file; longer files are refused"
     )
     max_expanded_bytes: int = Field(
         default=256 << 20, ge=1 << 20, description="Maximum unpacked size of an archive, such as a DOCX file"
@@ -70,7 +70,7 @@ class CorpusSettings(CorpusSection):
         description="Other sources: databases, repositories, tables, change feeds; see docs/operations/sources.md",
     )
     include: Names = Field(default=(), description="Globs below a folder; empty means every file of a known format")
-    exclude: Names = Field(default=(), description="Globs below a folder, stronger than include")
+    exclude: Names = Field(default=(), description="Globs below a folder, which override include")
     fields: FieldNames = FieldNames()
     extract: FileExtractSettings = FileExtractSettings()
     file_metadata: Annotated[
@@ -78,34 +78,34 @@ class CorpusSettings(CorpusSection):
     ] = Field(default=(), description="Properties of a file that are kept as metadata")
     access: AccessSettings | None = Field(
         default=None,
-        description="The field of a document that names the groups which may read it: `{field: groups, required: "
-        "true}`; null: everyone may read all. With `required: false` everyone may read documents without the field",
+        description="The field that names the groups which may read a document: `{field: groups, required: "
+        "true}`; null: everyone may read all. With `required: false`, everyone may read documents without the field",
     )
     max_document_bytes: int = Field(
-        default=10_000_000, ge=1, le=500_000_000, description="Maximum of title, text and metadata together, as UTF-8"
+        default=10_000_000, ge=1, le=500_000_000, description="Maximum size of title, text and metadata as UTF-8"
     )
     max_document_seconds: float = Field(
         default=60.0,
         gt=0,
         allow_inf_nan=False,
-        description="Maximum processor time of reading one document; it may block for 20 times as long. Beyond that, "
-        "the document and the rest of its file are refused",
+        description="Maximum CPU time for reading one document, which may take 20 times as long by the clock. Beyond "
+        "that, the document and the rest of its file are refused",
     )
     max_reading_memory_bytes: int = Field(
         default=4 << 30,
         ge=256 << 20,
         description="Maximum memory of a process that reads a file: at least eight times max_document_bytes. Memory "
-        "that earlier files left in use does not count, and may be as much again",
+        "still in use after earlier files does not count, and may be as much again",
     )
     follow_links: bool = Field(
-        default=False, description="Read files below a folder that are links to files outside the corpus"
+        default=False, description="Also read links below a folder that point to files outside the corpus"
     )
     csv_delimiter: str = Field(default=",", min_length=1, max_length=1)
 
     @model_validator(mode="after")
     def _have_a_place(self) -> Self:
         if not self.paths and not self.sources:
-            raise ValueError("give paths or sources: where the documents are")
+            raise ValueError("give paths or sources of documents")
         return self
 
     @field_validator("csv_delimiter")
@@ -119,7 +119,7 @@ class CorpusSettings(CorpusSection):
     def _have_memory_for_a_document(self) -> Self:
         if self.max_reading_memory_bytes < 8 * self.max_document_bytes:
             raise ValueError(
-                f"max_reading_memory_bytes is {self.max_reading_memory_bytes}, and documents of max_document_bytes "
+                f"max_reading_memory_bytes is {self.max_reading_memory_bytes}, but documents of max_document_bytes "
                 f"({self.max_document_bytes}) need up to eight times as much to read: raise the former or lower the "
                 "latter"
             )
@@ -131,16 +131,16 @@ class CorpusSettings(CorpusSection):
             return self
         field, fields = self.access.field, self.fields
         if field in {fields.id, fields.title, fields.text, *fields.source}:
-            raise ValueError(f"access.field is {field!r}, which fields uses for something else: give groups their own")
+            raise ValueError(f"access.field is {field!r}, which `fields` uses for something else: use a separate field")
         if isinstance(fields.metadata, tuple) and field not in fields.metadata:
-            raise ValueError(f"access.field is {field!r}, which fields.metadata does not keep: add it there")
+            raise ValueError(f"access.field is {field!r}, which `fields.metadata` does not keep: add it there")
         return self
 
     @property
     def places(self) -> tuple[SourceSettings, ...]:
-        """The sources other than this machine: `sources`, and those that URLs among the paths are short for.
+        """The sources other than this machine: `sources`, and those for which URLs in `paths` stand.
 
-        A source of records that names no field of ids takes that of `fields`.
+        A source of records that names no field of ids uses that of `fields`.
         """
         named = {"id": self.fields.id}
         sources = (
@@ -153,5 +153,5 @@ class CorpusSettings(CorpusSection):
 
     @property
     def max_line_bytes(self) -> int:
-        """The longest line to hold in memory: a text whose letters are all escaped takes three times its size."""
+        """The maximum length of a line in memory: a text whose letters are all escaped takes three times its size."""
         return 3 * self.max_document_bytes + 65_536

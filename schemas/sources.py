@@ -1,7 +1,7 @@
 """The settings of the sources of documents other than files and folders of this machine.
 
-An entry of `corpus.sources` names its kind: `{kind: git, repository: ..., ref: main}`. A URL in `corpus.paths` is short
-for one of them.
+An entry of `corpus.sources` names its kind: `{kind: git, repository: ..., ref: main}`. A URL in `corpus.paths` stands
+for such an entry.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 from indexmill.models.secrets import redacted
 
 PATHS_OF_SOURCES = ("lists", "paths", "repository", "url")
-"""The settings of sources that can be paths of this machine."""
+"""The settings of sources that may be paths on this machine."""
 
 _URL_SCHEMES = frozenset({"s3", "gs", "az", "http", "https"})
 _SITEMAPS = (".xml", ".xml.gz")
@@ -40,18 +40,18 @@ class CorpusSection(BaseModel):
 
 class _FilesSettings(CorpusSection):
     include: Names = Field(default=(), description="Globs below the source; empty means every file of a known format")
-    exclude: Names = Field(default=(), description="Globs below the source, stronger than include")
+    exclude: Names = Field(default=(), description="Globs below the source, which override include")
     prefix: str = Field(
         default="",
         pattern=r"^([^/\\\x00-\x1f]+/)*$",
-        description="A prefix of the names of files, which are the ids of documents: `handbook/`",
+        description="A prefix of the files' names, which are the documents' ids, such as `handbook/`",
     )
 
     @field_validator("prefix")
     @classmethod
     def _stays_below(cls, value: str) -> str:
         if {".", ".."} & set(value.split("/")):
-            raise ValueError(f"{value!r} leads elsewhere; use names alone, such as handbook/")
+            raise ValueError(f"{value!r} leaves the folder; use only names, such as handbook/")
         return value
 
 
@@ -67,25 +67,25 @@ class WebSettings(_FilesSettings):
 
     kind: Literal["web"] = "web"
     urls: Names = Field(default=(), description="Pages to read")
-    lists: Names = Field(default=(), description="Files or URLs with one URL per line")
-    sitemaps: Names = Field(default=(), description="URLs of sitemaps or of indexes of sitemaps")
+    lists: Names = Field(default=(), description="Files, or their URLs, that list one URL per line")
+    sitemaps: Names = Field(default=(), description="URLs of sitemaps or sitemap indexes")
     delay_seconds: float = Field(
-        default=1.0, ge=0, description="Minimum time between two requests to a host; robots.txt may ask for more"
+        default=1.0, ge=0, description="Minimum time between two requests to a host; robots.txt may demand more"
     )
     max_file_bytes: int = Field(
         default=100_000_000, ge=1, description="Maximum size of a page or file, unpacked; larger ones are refused"
     )
-    max_files: int = Field(default=100_000, ge=1, description="More URLs end the build before the first request")
+    max_files: int = Field(default=100_000, ge=1, description="Maximum URLs; more end the build before any request")
     contact: str = Field(
         default="",
         pattern=r"^[\x21-\x27\x2A-\x7E]*$",
-        description="A URL or an address where sites can reach you, sent in the User-Agent of every request",
+        description="A URL or address at which sites can reach you, sent in the User-Agent of every request",
     )
 
     @model_validator(mode="after")
     def _name_some(self) -> Self:
         if not (self.urls or self.lists or self.sitemaps):
-            raise ValueError("give urls, lists or sitemaps: which pages to read")
+            raise ValueError("give urls, lists or sitemaps of the pages to read")
         return self
 
 
@@ -93,7 +93,7 @@ class GitSettings(_FilesSettings):
     """The files of a commit of a git repository."""
 
     kind: Literal["git"] = "git"
-    repository: str = Field(description="A folder of this machine, or a URL that git can clone")
+    repository: str = Field(description="A folder on this machine, or a URL that git can clone")
     ref: str = Field(default="HEAD", description="A branch, a tag or a commit")
 
 
@@ -103,24 +103,24 @@ class SqlSettings(CorpusSection):
     kind: Literal["sql"] = "sql"
     url: str = Field(
         repr=False,
-        description="A URL: postgresql://..., sqlite:///FILE, duckdb:///FILE; $NAME is a variable of the environment",
+        description="A URL: postgresql://..., sqlite:///FILE, duckdb:///FILE; $NAME is an environment variable",
     )
     query: str = Field(
         min_length=1,
-        description="With :cursor in it, only rows changed since the last version are read: "
+        description="If it contains :cursor, only rows changed since the last version are read: "
         "`... WHERE updated_at > :cursor`",
     )
-    name: str = Field(default="", description="The name by which later runs recognise it; default: its URL and query")
+    name: str = Field(default="", description="The name by which later runs recognise it; default: URL and query")
     id: str = Field(default="id", min_length=1, description="The column of ids, as in corpus.fields.id")
-    cursor: str | None = Field(default=None, description="The column whose greatest value is the next cursor")
+    cursor: str | None = Field(default=None, description="The column whose maximum becomes the next cursor")
     deleted: str | None = Field(
-        default=None, description="The column that is true, or holds a time, in rows of deleted documents"
+        default=None, description="The column that is true, or contains a time, in rows of deleted documents"
     )
     overlap_seconds: float = Field(
         default=0.0,
         ge=0,
         allow_inf_nan=False,
-        description="How far before the cursor a reading starts: at least the duration of the longest transaction",
+        description="How far before the cursor reading starts: at least the duration of the longest transaction",
     )
 
     @model_validator(mode="after")
@@ -136,12 +136,12 @@ class SqlSettings(CorpusSection):
 
 
 class TableSettings(CorpusSection):
-    """A snapshot of a Delta or an Iceberg table. Its columns are the fields of the records."""
+    """A snapshot of a Delta or Iceberg table. Its columns are the fields of the records."""
 
     kind: Literal["table"] = "table"
     format: Literal["delta", "iceberg"]
     url: str = Field(
-        description="A folder, or the URL of a bucket; for Iceberg, of the table's metadata file or folder"
+        description="A folder, or a bucket's URL; for Iceberg, those of the table's metadata file or folder"
     )
     version: int | None = Field(default=None, description="A version or a snapshot id; None for the newest")
 
@@ -181,7 +181,7 @@ def name_of_source(place: SourceSettings) -> str:
 
 
 def source_of_url(url: str) -> SourceSettings:
-    """Return the source that a URL of `corpus.paths` is short for: a bucket, sitemap (.xml), list (.txt) or page."""
+    """Return the source for which a URL in `corpus.paths` stands: a bucket, sitemap (.xml), list (.txt) or page."""
     if url.partition("://")[0].lower() not in {"http", "https"}:
         return BucketSettings(url=url)
     path = urlsplit(url).path.lower()

@@ -34,7 +34,7 @@ _Column: TypeAlias = pa.DataType | tuple[pa.DataType, str]
 
 
 def published(artifact: str, holds: str, *, nullable: tuple[str, ...] = (), **columns: _Column) -> pa.Schema:
-    """Declare a published table; descriptions are not part of the schema, so no file has them."""
+    """Declare a published table; the descriptions are not part of the schema, so files lack them."""
     pairs = {name: column if isinstance(column, tuple) else (column, "") for name, column in columns.items()}
     schema = private(nullable=nullable, **{name: kind for name, (kind, _) in pairs.items()})
     TABLES[artifact] = Table(holds, schema, {name: what for name, (_, what) in pairs.items()})
@@ -53,12 +53,12 @@ DOCUMENTS = published(
     document_id=pa.string(),
     title=(pa.string(), "may be empty"),
     text=pa.string(),
-    source=(pa.string(), "what the record itself says, or a text file's path below the corpus; never the record file"),
-    metadata=(pa.string(), "canonical JSON object: types are kept"),
+    source=(pa.string(), "the record's own source, or a text file's path below the corpus; never the record file"),
+    metadata=(pa.string(), "canonical JSON object, which keeps types"),
     content_hash=(pa.string(), "SHA-256 of title, text, source, metadata and, if any, locations; 64 hex digits"),
     locations=(
         locations_type(),
-        "where the text from `start` on stands: `page` from 1, `box` its left, top, right, bottom in points",
+        "the location of the text from `start` on: `page` from 1; `box` (left, top, right, bottom) in points",
     ),
 )
 
@@ -68,11 +68,11 @@ PASSAGES = published(
     passage_id=pa.string(),
     document_id=pa.string(),
     ordinal=(pa.int32(), "position in the document"),
-    start=(pa.int32(), "in the document's text"),
-    end=(pa.int32(), "in the same, excluded"),
+    start=(pa.int32(), "offset in the document's text"),
+    end=(pa.int32(), "end offset in the document's text, excluded"),
     text=pa.string(),
-    tokens=(pa.int32(), "of the embedded text, special tokens included"),
-    section=(pa.string(), "the headings above its start, one a line, the outermost first; may be empty"),
+    tokens=(pa.int32(), "number of tokens of the embedded text, including special tokens"),
+    section=(pa.string(), "the headings above its start, one per line, outermost first; may be empty"),
 )
 
 SENTENCES = published(
@@ -80,8 +80,8 @@ SENTENCES = published(
     "the sentences of the passages",
     passage_id=pa.string(),
     ordinal=(pa.int32(), "position in the passage"),
-    start=(pa.int32(), "in the passage's text"),
-    end=(pa.int32(), "in the same, excluded"),
+    start=(pa.int32(), "offset in the passage's text"),
+    end=(pa.int32(), "end offset in the passage's text, excluded"),
 )
 
 MENTIONS = published(
@@ -89,36 +89,36 @@ MENTIONS = published(
     "the mentions of entities in passages and titles",
     passage_id=pa.string(),
     sentence=(pa.int32(), "ordinal of the sentence in the passage; -1: the title"),
-    start=(pa.int32(), "in the passage's text, or in the title"),
-    end=(pa.int32(), "in the same, excluded"),
+    start=(pa.int32(), "offset in the passage's text or in the title"),
+    end=(pa.int32(), "end offset in the same text, excluded"),
     surface=pa.string(),
     name=(pa.string(), "canonical"),
     entity_id=pa.string(),
-    kind=(pa.string(), "`subject`: the passage is about the entity until its next subject, and the span is empty"),
+    kind=(pa.string(), "`subject`: the passage is about the entity up to its next subject; the span is empty"),
 )
 
 PLAIN = private(
     document_id=pa.string(),
     text=pa.string(),  # the visible text of the document
-    starts=pa.list_(pa.int32()),  # of runs that appear unchanged in the document's text
+    starts=pa.list_(pa.int32()),  # start in `text` of each run copied unchanged from the document's text
     origins=pa.list_(pa.int32()),  # the start of each run in the document's text
     ends=pa.list_(pa.int32()),  # the end of each run's source in the document's text
-    passage_starts=pa.list_(pa.int32()),  # of the document's passages, in the plain text
+    passage_starts=pa.list_(pa.int32()),  # start of each passage in the plain text
     passage_ends=pa.list_(pa.int32()),
     headings=pa.list_(pa.string()),  # above each passage, the header of its table or the line before its list last
     targets=pa.list_(pa.string()),  # the words in the targets of each passage's links
 )
-"""The plain text of documents in markup only, in their order: see tasks.text.markup."""
+"""The plain text of the documents that have markup, in their order: see tasks.text.markup."""
 
 STAND_INS = private(document_id=pa.string())  # documents with fallbacks for a model's results
 
 UNITS = published(
     "units/<shard>",
-    "the units of passages: one statement or event each",
+    "the units of passages, each one statement or event",
     unit_id=pa.string(),
     passage_id=pa.string(),
     ordinal=(pa.int32(), "position in the passage"),
-    text=(pa.string(), "what the passage says, in a sentence or a few"),
+    text=(pa.string(), "what the passage says, in one or a few sentences"),
 )
 
 UNIT_ENTITIES = published(
@@ -135,9 +135,9 @@ EXTRACTED = published(
     passage_id=pa.string(),
     entity_id=pa.string(),
     name=(pa.string(), "canonical"),
-    surface=(pa.string(), "as the passage or its document's title writes it"),
+    surface=(pa.string(), "the form in the passage or its document's title"),
     type=(pa.string(), "may be empty"),
-    description=(pa.string(), "what this passage says of it; may be empty"),
+    description=(pa.string(), "what this passage says about it; may be empty"),
 )
 
 RELATIONS = published(
@@ -158,7 +158,7 @@ ENTITIES = published(
     "the entities",
     entity_id=pa.string(),
     name=(pa.string(), "canonical"),
-    surface=(pa.string(), "the most frequent one, the smallest of equals"),
+    surface=(pa.string(), "the most frequent form; ties: the smallest"),
     mentions=pa.int64(),
     passages=pa.int64(),
     documents=pa.int64(),
@@ -168,7 +168,7 @@ NAMES = private(entity_id=pa.string(), name=pa.string())
 
 SURFACES = published(
     "surfaces/<entity shard>",
-    "how entities are written",
+    "the surface forms of entities",
     entity_id=pa.string(),
     surface=pa.string(),
     mentions=pa.int64(),
@@ -178,8 +178,8 @@ PIECES = private(
     entity_id=pa.string(),
     part=pa.string(),  # "name" (canonical), "surface" (how it is shown), "type" or "description"
     text=pa.string(),
-    passages=pa.int32(),  # that have this text; for name and surface: passages it was extracted from
-    passage_id=pa.string(),  # the least of these; for the surface: the least that writes it so
+    passages=pa.int32(),  # number of passages with this text; for name and surface: passages of the entity
+    passage_id=pa.string(),  # the smallest id of these; for the surface: of those that use this form
 )
 """The distinct texts about extracted entities, ordered by (entity_id, part, text); only one stage reads them."""
 
@@ -188,13 +188,13 @@ RELATION_PIECES = private(
     target=pa.string(),  # entity_id
     part=pa.string(),  # "source", "target" (how that end is shown), "kind", "description" or, for lack of it, "wording"
     text=pa.string(),
-    relations=pa.int32(),  # that have this text; for the ends: the number of relations
-    passage_id=pa.string(),  # the least that holds one of them; for an end: the least that writes it so
+    relations=pa.int32(),  # number of relations with this text; for the ends: of all relations
+    passage_id=pa.string(),  # the smallest id with one of them; for an end: with this form
 )
 """The distinct texts about relations, ordered by (source, target, part, text); in the shard of the source."""
 
 CONSOLIDATED = private(
-    made_of=pa.string(),  # hash of all inputs of a description, 32 hex digits; equal ones are reused
+    made_of=pa.string(),  # hash of all inputs of a description, 32 hex digits; equal hashes share it
     text=pa.string(),
 )
 """Descriptions that a model wrote, ordered by made_of; only the stage that makes them reads them."""
@@ -205,13 +205,13 @@ DESCRIBED = published(
     entity_id=pa.string(),
     name=(pa.string(), "canonical"),
     surface=(pa.string(), "the surface form that is shown"),
-    type=(pa.string(), "the most frequent one, the smallest of equals; may be empty"),
-    description=(pa.string(), "what all passages say of it, combined; may be empty"),
-    tokens=(pa.int32(), "of the text that is embedded, special tokens included"),
-    digest=(pa.string(), "of that text"),
+    type=(pa.string(), "the most frequent type; ties: the smallest; may be empty"),
+    description=(pa.string(), "what all passages say about it, combined; may be empty"),
+    tokens=(pa.int32(), "number of tokens of the embedded text, including special tokens"),
+    digest=(pa.string(), "digest of the embedded text"),
     pieces=(pa.int32(), "the number of distinct descriptions that it was made from"),
     passages=(pa.int32(), "the number of passages that the entity was extracted from"),
-    stand_in=(pa.bool_(), "the pieces joined: no model wrote the description although one was asked"),
+    stand_in=(pa.bool_(), "true if the pieces are only joined, since the model gave no usable description"),
 )
 """The extracted entities, ordered by entity_id."""
 
@@ -220,11 +220,11 @@ RELATED = published(
     "pairs of related entities, in the shard of the source",
     source=(pa.string(), "entity_id"),
     target=(pa.string(), "entity_id"),
-    kind=(pa.string(), "the most frequent one, the smallest of equals; may be empty"),
-    description=(pa.string(), "of all relations from source to target, combined"),
-    digest=(pa.string(), "of the description"),
+    kind=(pa.string(), "the most frequent kind; ties: the smallest; may be empty"),
+    description=(pa.string(), "combined from all relations from source to target"),
+    digest=(pa.string(), "digest of the description"),
     relations=(pa.int32(), "the number of relations from the source to the target"),
-    stand_in=(pa.bool_(), "the pieces joined: no model wrote the description although one was asked"),
+    stand_in=(pa.bool_(), "true if the pieces are only joined, since the model gave no usable description"),
 )
 """Pairs of related entities, ordered by (source, target); in the shard of the source."""
 
@@ -233,15 +233,15 @@ SAME_AS = published(
     "entities whose names are nearly the same",
     entity_id=pa.string(),
     other_id=(pa.string(), "the greater id"),
-    cosine=(pa.float32(), "of the vectors of the two names"),
-    likeness=(pa.float32(), "of the letters of the two names, 0 to 1"),
+    cosine=(pa.float32(), "cosine of the vectors of the two names"),
+    likeness=(pa.float32(), "similarity of the letters of the two names, 0 to 1"),
 )
 """Entities whose names are nearly the same, ordered by (entity_id, other_id)."""
 
 QUARANTINE = private(
     nullable=("line", "document_id"),
     file=pa.string(),  # the corpus file
-    line=pa.int64(),  # 1 is the first; a row number for Parquet; null for a whole file
+    line=pa.int64(),  # from 1; a row number for Parquet; null for a whole file
     document_id=pa.string(),
     reason=pa.string(),  # a short word: see tasks.stages.ingest
     detail=pa.string(),  # what was found and what was expected

@@ -24,7 +24,7 @@ def put_pack(
 ) -> tuple[str, int]:
     """Store arrays as one blob; returns its digest and length.
 
-    there: existing blobs, which are not stored again: a bucket would be sent all of them.
+    there: digests of existing blobs, which are not stored, and to a bucket not uploaded, again.
 
     Small arrays are packed in memory, so that existing ones need no file. Large ones are written to a file in a new
     folder of the run's scratch folder, so that two tasks, or a retried one, never collide; the file becomes the blob

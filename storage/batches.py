@@ -1,11 +1,11 @@
-"""Batches: questions sent to an endpoint as one file, with answers within a day.
+"""Batches: questions sent to an endpoint as one file and answered within a day.
 
     batches/<id>/asked.json       the questions; nothing has been sent yet
     batches/<id>/uploaded.json    the file is at the endpoint
     batches/<id>/starting.json    the batch may exist from now on, even without a response to the request
     batches/<id>/started.json     the batch is known to exist
     batches/<id>/ended.json       its answers are in the ledger; the files at the endpoint are still to be deleted
-    batches/<id>/closed.json      the endpoint has no data of the batch any more
+    batches/<id>/closed.json      the endpoint no longer has any data of the batch
 
 Each record is created before the next step begins, so that a run that takes over knows what may have happened. The id
 is in the file's name and in the batch's metadata, so that a batch can be found at the endpoint if a record is missing.
@@ -31,7 +31,7 @@ from storage.protocol import Store
 from storage.records import get_record
 
 Outcome = Literal["completed", "expired", "cancelled", "failed", "never-started"]
-"""The outcome of a batch: the endpoint's status, or never-started for a batch that cannot start any more."""
+"""The outcome of a batch: the endpoint's status, or never-started for a batch that can no longer start."""
 
 _T = TypeVar("_T")
 _Tuple = Annotated[tuple[_T, ...], Field(strict=False)]
@@ -39,7 +39,7 @@ _Count = Annotated[int, Field(ge=0)]
 
 
 class Kind(Record):
-    """The shared properties of many questions, against which their answers are checked."""
+    """The properties that many questions share, against which their answers are checked."""
 
     task: str
     prompt_version: str
@@ -92,8 +92,8 @@ class Ended(Record):
     """The result of a batch.
 
     answered: questions whose answers went into the ledger. unusable: questions whose answers were not valid.
-    unanswered: all other questions. ignored: lines for no question of the batch. input_tokens, output_tokens: as
-    billed. file_ids: files that remain at the endpoint.
+    unanswered: all other questions. ignored: lines that belong to no question of the batch. input_tokens,
+    output_tokens: the billed tokens. file_ids: the files that remain at the endpoint.
     """
 
     outcome: Outcome
@@ -142,7 +142,7 @@ class Batch:
 
     @property
     def state(self) -> str:
-        """The last step it reached: asked, uploaded, starting, started or ended."""
+        """The last step that the batch reached: asked, uploaded, starting, started or ended."""
         return next((name for name in reversed(_STEPS) if getattr(self, name) is not None), "asked")
 
     def __str__(self) -> str:
@@ -159,7 +159,7 @@ _STEPS: dict[str, type[Record]] = {
 
 
 def id_of(run_id: str, number: int, keys: Iterable[str]) -> str:
-    """Return the id of the number-th batch of a run, unique whatever the batch asks: 32 hex digits."""
+    """Return the id of a batch, 32 hex digits: a hash of its run, its number in the run, and its keys."""
     return digest_of(canonical_json([run_id, number, sorted(keys)]))[:32]
 
 
@@ -227,7 +227,7 @@ def sweep(store: Store) -> None:
 
 
 def naming(store: Store, gone: Callable[[Iterable[str]], bool]) -> Iterator[tuple[Batch, Batch]]:
-    """Yield the open batches with questions about or for removed ids, each with a copy without those questions."""
+    """Yield every open batch with questions about or for removed ids, and its copy without those questions."""
     for batch in begun(store):
         remaining = tuple(
             question for question in batch.request.questions if not gone((*question.about, question.makes))
@@ -248,7 +248,7 @@ def give_up(store: Store, batch: str) -> bool:
         names = [name for name in store.list(batch_prefix(batch)) if name != batch_name(batch, "closed")]
     except ValueError:  # not an id
         return False
-    for name in sorted(names, key=lambda name: name == batch_name(batch, "asked")):  # this record last
+    for name in sorted(names, key=lambda name: name == batch_name(batch, "asked")):  # remove this record last
         store.delete(name)
     return bool(names)
 

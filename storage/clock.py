@@ -1,4 +1,4 @@
-"""Time as an argument: a clock returns seconds since the epoch, a record stores them as ISO 8601 in UTC."""
+"""Clocks, which are passed as arguments and return seconds since the epoch; records store ISO 8601 in UTC."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Clock = Callable[[], float]
 
 
 def clock_of(store: Store) -> Clock:
-    """Return the clock of a store: read once, then advanced by this machine's elapsed time, even while suspended.
+    """Return a store's clock: its time is read once, then advanced by this machine's elapsed time, even in suspension.
 
-    So machines with different clocks agree on it, and setting a machine's clock does not change it.
+    So machines whose clocks differ agree on the time, and setting a machine's clock does not change it.
     """
     before = _elapsed()
     ahead = store.now() - (before + _elapsed()) / 2

@@ -1,7 +1,7 @@
 """Copies from which a store can be repaired: another store, an exported snapshot, the cache of a bucket's blobs.
 
 A blob is identified and verified by its digest, so a copy may itself be damaged, or be of another store. A record has
-no digest. It is used only from a copy of the same store: records that can be read in both are equal, and both contain
+no digest, so it is used only from a copy of the same store: all records readable in both are equal, and both contain
 the run that the record names.
 """
 
@@ -46,7 +46,7 @@ class Copy:
     """A source of blobs and records of a store."""
 
     def __init__(self, where: str, blob: Callable[[str], Path | None], files: Files | None = None) -> None:
-        """where: its name in messages. blob: returns the verified file of a digest. files: of a store, for records."""
+        """where: the copy's name in messages. blob: returns a digest's verified file. files: the store, for records."""
         self.files = files
         self._where, self._blob = where, blob
 
@@ -54,7 +54,7 @@ class Copy:
         return self._where
 
     def blob(self, digest: str) -> Path | None:
-        """Return a verified file with the bytes of a blob; None if there is none."""
+        """Return a verified file with the bytes of a blob; None if the copy has none."""
         with contextlib.suppress(CorruptBlob, OSError):
             return self._blob(digest)
         return None
@@ -107,7 +107,7 @@ def open_copy(where: Path | str) -> Copy:
 
         return Copy(str(path), verified_file)
     files = files_at(where)
-    # A copy may lack the record that marks a store.
+    # A copy may lack the record that marks a folder or bucket as a store.
     if files.names(ref_prefix(BRANCH)) if is_bucket(where) else (Path(where) / "blobs" / "sha256").is_dir():
         return Copy(files.url, files.blob, files)
     raise BadInput(f"{files.url} is neither a store nor an exported snapshot: give a copy of either")
@@ -122,7 +122,7 @@ def record_names(files: Files) -> Iterator[str]:
 
 
 def read_record(files: Files, name: str) -> Record:
-    """Read a record of a version, alias, hold or export; NotFound, or CorruptBlob if unreadable or of another name."""
+    """Read a record of a version, alias, hold or export; NotFound, or CorruptBlob if it is damaged or misnamed."""
     kind = next((kind for prefix, kind in _KINDS.items() if name.startswith(prefix)), Ref)
     record = kind.from_bytes(files.read(name, BLOB_BYTES), f"{files.url}/{name}")
     number = record.version if isinstance(record, Ref | Removal) else record.number

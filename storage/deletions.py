@@ -1,6 +1,6 @@
-"""Remove blobs and receipts beside runs that may have been suspended: set aside, announce, check again, remove.
+"""Remove blobs and receipts safely, although suspended runs may continue: set aside, announce, check, remove.
 
-    aside/<epoch>.<n>.json      unneeded names that collections found, and since when; only the last record counts
+    aside/<epoch>.<n>.json      unneeded names that collections found, with times; only the last record counts
     removing/<epoch>.<n>.json   names that the holder of a lease is removing now; deleted when it ends
 
 **The race.** A store promises create-if-absent, get, list and delete, and the lease says who may write. But a process
@@ -14,8 +14,8 @@ and none fences a create. So both sides announce their actions before they check
     3. deletes them                                 3. checks for `removing` records of later leases
     4. deletes its record; again from 1             4. checks that all its blobs exist
 
-Thus a writer claims blobs by its ref, which every remover checks: of any two, at least one sees the other. Let a
-remover hold epoch g and a writer epoch w.
+Thus a writer claims blobs by its ref, which every remover checks: of a remover and a writer, at least one sees the
+other. Let a remover hold epoch g and a writer epoch w.
 
 - g < w: the remover was suspended. It deletes only names that it announced before it checked the lease, when there was
   no epoch w. So its record existed before the writer began. At the writer's step 1 the record still exists, or the
@@ -30,19 +30,19 @@ remover hold epoch g and a writer epoch w.
   removed because of a newer one that lacks a blob, or whose run is not over.
 
 **Dead runs.** A record in `removing/` counts until its run is over: it released its lease, which is after its last
-delete, or its process is known to be dead, or, on another machine, its lease expired `STALE` ago. Only the last relies
-on time. A remover that was suspended checks the lease and for new versions again before it deletes anything more, so at
-most a single delete is unprotected. The next remover deletes the record of a killed one.
+delete, or its process is known to be dead, or, on another machine, its lease expired `STALE` ago. Only the last case
+relies on time. A suspended remover checks the lease and for new versions again before it deletes anything more, so at
+most one delete is unprotected. The next remover deletes the record of a killed remover.
 
 A writer that dies between its ref and its check leaves a version that may lack blobs: `verify` reports it, and the next
 build makes them again.
 
 **Setting aside** makes such races rare, and gives readers of a removed version some time. One collection records the
-names that nothing needs; a later one removes those that nothing needs still, `STALE` after that at the earliest. A name
-that is used again needs no note: a ref, a run that may be resumed or a new modification time makes the next collection
-drop the name from its record; set aside again, its time starts anew. So does a time in the future: a clock was wrong.
+names that nothing needs; a later one, at least `STALE` seconds afterwards, removes those that are still unneeded. A
+name that is used again needs no note: a ref, a run that may be resumed or a new modification time makes the next
+collection drop the name from its record. If it is set aside again, or its time is in the future, its wait starts anew.
 Safety does not depend on clocks here: if clocks are hours apart, names are removed sooner or later than they should be.
-There is one record, and it has only names that still exist.
+There is only one such record, and it contains only names that still exist.
 
 Forgetting announces and checks in the same way, without a wait.
 """
@@ -141,7 +141,7 @@ def remove(
     """Announce and delete names in order, in batches; returns the deleted names.
 
     seen: the highest version when the caller chose the names; if there is a newer one, nothing more is deleted and
-    LeaseLost is raised, as it is if the lease is lost. spare: True keeps a name; called just before its deletion.
+    LeaseLost is raised, as it is if the lease is lost. spare: called just before a deletion; True keeps the name.
     """
     removed = []
     for start in range(0, len(names), _TOGETHER):
@@ -158,7 +158,7 @@ def remove(
                     store.delete(name)
                     removed.append(name)
         finally:
-            with contextlib.suppress(StoreError):  # it counts only as long as the lease
+            with contextlib.suppress(StoreError):  # the announcement ends with the lease anyway
                 store.delete(announced)
     return removed
 
@@ -174,7 +174,7 @@ def _check_again(store: Store, lease: Lease, seen: int) -> None:
 
 
 def check_unannounced(store: Store, digests: Collection[str], clock: Clock, *, after: int = 0) -> None:
-    """Raise LeaseLost if a run that is not over, of an epoch above `after`, may be removing one of these blobs."""
+    """Raise LeaseLost if an unfinished run with an epoch above `after` may be removing one of these blobs."""
     announced = {name: epoch for name in store.list(REMOVING) if (epoch := _parse_name(name)[0]) > after}
     if not announced:
         return
@@ -191,7 +191,7 @@ def check_unannounced(store: Store, digests: Collection[str], clock: Clock, *, a
 
 
 def check_alone(store: Store, lease: Lease) -> None:
-    """Raise LeaseLost, with its name, if an earlier run that lost its lease may still be at work."""
+    """Raise LeaseLost, naming the run, if an earlier run that lost its lease may still be at work."""
     others = [holding for holding in at_work(store, lease.clock()) if holding.epoch != lease.epoch]
     if others:
         raise LeaseLost(
@@ -217,7 +217,7 @@ def _create(store: Store, prefix: str, named: Callable[[int, int], str], epoch: 
     )
     name = named(epoch, number)
     if not store.create(name, record.to_bytes()):
-        raise StoreError(f"{store.url}/{name} was there at this moment: run the same command again")
+        raise StoreError(f"{store.url}/{name} was created by another process just now: run the same command again")
     return name
 
 

@@ -1,7 +1,7 @@
-"""Traces of documents in other data: in a message, a note, a rejected row.
+"""Traces of documents in other data, such as messages, notes and rejected rows.
 
-An id or a title of five characters or more, and a content hash, counts wherever it appears as a separate word; shorter
-ones are ignored. Of title, text, source and metadata, any run of 23 characters counts, and most runs of 16.
+A content hash, and an id or a title of five characters or more, counts wherever it appears as a separate word; shorter
+ids and titles are ignored. Any 23 consecutive characters of title, text, source or metadata count; of 16, most do.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _FIXED = frozenset(
         "state",
     }
 )
-"""The fields, in records, that hold neither free text nor messages, and must not change."""
+"""The fields of records that contain neither free text nor messages and must not change."""
 
 
 class Traces:
-    """The traces of documents. contents: known text columns (schema DOCUMENTS). passage_ids: of their passages."""
+    """The traces of documents. contents: their known texts (schema DOCUMENTS). passage_ids: their passages."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Traces:
         return any(self.in_text(text) for text in _texts(value))
 
     def cleaned(self, data: bytes) -> bytes:
-        """Remove traces from the free-text fields of a record of the store; the same bytes if there are none."""
+        """Remove traces from the free-text fields of a record; returns the same bytes if there are none."""
         try:
             value = json.loads(data)
             clean = {name: inner if name in _FIXED else self._clean(inner) for name, inner in value.items()}
@@ -128,7 +128,7 @@ def _values(metadata: str | None) -> Collection[str]:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield every text in a JSON value, keys included."""
+    """Yield every string in a JSON value, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):

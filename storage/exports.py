@@ -43,7 +43,7 @@ _GROUP_BYTES = 32 << 20
 
 
 class Export(Record):
-    """A copy of a snapshot outside the store; of the ledger if it names no version."""
+    """A copy of a snapshot outside the store, or of the ledger if `version` is None."""
 
     number: Annotated[int, Field(ge=1)]
     version: Annotated[int, Field(ge=1)] | None
@@ -58,9 +58,9 @@ class Export(Record):
 
 
 def record(store: Store, clock: Clock, **fields: Any) -> Export:
-    """Record that a snapshot, or the ledger, is about to be copied to a path; any number of processes may do so.
+    """Record that a snapshot, or the ledger, is about to be copied to a path; safe for concurrent processes.
 
-    fields: those of `Export` except the number, the user and the time.
+    fields: the fields of `Export` except the number, the user and the time.
     """
     fields |= {"by": this_user(), "created": timestamp(clock())}
     return create_next(store, EXPORTS, export_name, lambda number: Export(number=number, **fields))
@@ -74,8 +74,8 @@ def exports(store: Store) -> list[Export]:
 def lay_out(store: Store, manifest: Manifest, folder: Path, copied: Callable[[Artifact], None]) -> None:
     """Copy a snapshot into an empty folder as `indexmill.store.exported` reads it, and sync it.
 
-    The manifest comes last. `copied` is called with every artifact. Raises CorruptBlob for a blob whose bytes do not
-    match its digest, DiskFull for no space, StoreNotWritable for no permission.
+    The manifest is written last. `copied` is called with every artifact. Raises CorruptBlob for a blob whose bytes do
+    not match its digest, DiskFull without space, StoreNotWritable without permission.
     """
     folders = {folder}
     for artifact in manifest.artifacts:
@@ -97,7 +97,7 @@ def lay_out(store: Store, manifest: Manifest, folder: Path, copied: Callable[[Ar
 
 
 def write_file(path: Path, pieces: Iterable[bytes]) -> None:
-    """Write a new file, and sync it. Raises DiskFull for no space, StoreNotWritable for no permission."""
+    """Write a new file, and sync it. Raises DiskFull without space, StoreNotWritable without permission."""
     with writing_export(path), _new_file(path) as descriptor:
         for piece in pieces:
             write_all(descriptor, piece)
@@ -107,7 +107,7 @@ def write_file(path: Path, pieces: Iterable[bytes]) -> None:
 def write_table(path: Path, schema: pa.Schema, pieces: Iterable[pa.Table]) -> None:
     """Write a table in pieces as a new Parquet file, and sync it; the rows and pieces determine its bytes.
 
-    Raises DiskFull for no space, StoreNotWritable for no permission, ValueError for a piece of another schema.
+    Raises DiskFull without space, StoreNotWritable without permission, ValueError for a piece with another schema.
     """
     with writing_export(path), _new_file(path) as descriptor:
         with writer(_Sink(descriptor), schema) as parquet:
@@ -117,7 +117,7 @@ def write_table(path: Path, schema: pa.Schema, pieces: Iterable[pa.Table]) -> No
 
 
 def _groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Join pieces into tables, so that row groups are large in rows or bytes."""
+    """Join pieces into tables that have enough rows or bytes for large row groups."""
     pending: list[pa.Table] = []
     for piece in pieces:
         pending.append(piece)

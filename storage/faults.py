@@ -1,6 +1,6 @@
 """Fault points, where a test can break a store: every boundary of a durable write crosses one.
 
-Inert unless a hook is installed, or the environment sets one fault for this process:
+They do nothing unless a hook is installed, or the environment sets one fault for this process:
 
     INDEXMILL_FAULT=7           SIGKILL at the 7th crossing
     INDEXMILL_FAULT=7:enospc    the 7th crossing raises "no space left on device" (`eio`, `erofs`, `eacces` likewise)
@@ -35,7 +35,7 @@ def install(hook: Hook | None) -> None:
 
 
 def arm(at: int, mode: str = "kill") -> None:
-    """Reset the count, and let crossing number `at` of this process fail as `INDEXMILL_FAULT` describes; 0 for none."""
+    """Reset the count, and let crossing number `at` of this process fail as `INDEXMILL_FAULT` describes; 0: none."""
     global _at, _mode, _crossed
     if mode not in (*_ERRORS, "kill", "short", "torn"):
         raise ValueError(f"{mode!r} is not a fault: use kill, short, torn or one of {', '.join(_ERRORS)}")
@@ -61,7 +61,7 @@ def fault_point(name: str) -> None:
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Write all of the data, which a fault may cut short."""
+    """Write all data, unless a fault cuts the write short."""
     global _at
     fault_point("write")
     view = memoryview(data)

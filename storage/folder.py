@@ -1,7 +1,7 @@
 """A store in a folder of a file system with hard links.
 
 A record or blob is written in full to a file in `tmp/`, synced, and then linked to its name: `link` fails if the name
-exists, on every process and host that shares the folder, and no reader ever sees a part of a file.
+exists, on every process and host that shares the folder, and no reader ever sees an incomplete file.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _counter = itertools.count()
 def init_folder(path: Path | str) -> FolderStore:
     """Create a store in a folder, or open the existing store; safe to call from many processes at once.
 
-    Raises ConfigurationError for a folder of other content or a path that is not UTF-8, otherwise StoreNotWritable.
+    Raises ConfigurationError if the folder has other content or its path is not UTF-8, otherwise StoreNotWritable.
     """
     root = _root(path)
     if not is_utf8(str(root)):
@@ -85,12 +85,12 @@ def check_free(path: Path | str) -> None:
     _check_no_file(root)
     others = _others(root) if root.exists() else []
     if others:
-        raise ConfigurationError(f"{root} is neither empty nor a store: it holds {others[0]!r}; give a new folder")
+        raise ConfigurationError(f"{root} is neither empty nor a store: it contains {others[0]!r}; choose a new folder")
 
 
 def _check_no_file(root: Path) -> None:
     if root.exists() and not root.is_dir():
-        raise ConfigurationError(f"{root} is a file; a store is a folder: give another name")
+        raise ConfigurationError(f"{root} is a file; a store is a folder: choose another name")
 
 
 def _others(root: Path) -> list[str]:
@@ -103,7 +103,7 @@ def _others(root: Path) -> list[str]:
 def open_folder(url: str | Path) -> FolderStore:
     """Open the store at a path or a `file:` URL.
 
-    Raises SnapshotNotFound without one, UnsupportedFormat for another format, ConfigurationError for another URL.
+    Raises SnapshotNotFound if there is none, UnsupportedFormat for another format, ConfigurationError for other URLs.
     """
     return FolderStore(_root(url))
 
@@ -251,7 +251,7 @@ class FolderStore(Store):
 
     def create(self, name: str, data: bytes) -> bool:
         with writing_to_store(self.root / check_name(name)):
-            may_use_it = self._frees_space or name.startswith(REMOVALS)  # a version is removed, and then its blobs
+            may_use_it = self._frees_space or name.startswith(REMOVALS)  # a version's blobs are removed after it
             return self._with_reserve(partial(_create, self.root, name, data), may_use_it)
 
     def get(self, name: str) -> bytes:
@@ -362,7 +362,7 @@ def drop_scratch(root: Path, run_id: str) -> None:
 
 
 def replace_file(root: Path, name: str, data: bytes) -> None:
-    """Write a record of a store over any file of that name; StoreNotWritable or DiskFull if it cannot be written."""
+    """Write a record of a store, replacing any file of that name; raises StoreNotWritable or DiskFull on failure."""
     with writing_to_store(root / check_name(name)):
         _replace(root, name, data)
 

@@ -1,12 +1,12 @@
-"""Forget documents: withdraw every version that contains one, and remove at once all data that may.
+"""Forget documents: withdraw every version that contains one, and remove at once all data that may contain one.
 
 A version without a document, and everything in its lineage, is a function of a corpus without it. So the blobs that
-such versions need stay, and parts of shards that cannot contain the document. Everything else is removed, without a
+such versions need stay, as do parts of shards that cannot contain the document. Everything else is removed, without a
 grace period: parts can be made again. The order makes a crash at any point harmless:
 
 1. Aliases move from withdrawn versions to the newest one, then records withdraw those versions.
-2. Records are rewritten without the words that name a document; answers of language models that come from one, and
-   questions of open batches, are removed, while the documents can still be read to identify them.
+2. Records are rewritten without the words that name a document. Answers of language models derived from one, and
+   questions about it in open batches, are removed while the documents can still be read to identify them.
 3. Receipts are removed, then blobs, announced as `storage.deletions` describes, but without a wait; then temporary
    files.
 4. A final check reads everything. Only if it finds no trace, a record says that the documents are forgotten.
@@ -87,9 +87,9 @@ class ForgetRecord(Record):
     answers: Annotated[int, Field(ge=0)] = 0
     """The number of removed answers of language models and refused prompts."""
     questions: Annotated[int, Field(ge=0)] = 0
-    """The number of questions of open batches."""
+    """The number of removed questions of open batches."""
     batches: _Tuple[str] = ()
-    """The batches that hold or held such questions, with their endpoint, which keeps the texts until collection."""
+    """The batches that have or had such questions, with their endpoint, which keeps the texts until collection."""
     exports: _Tuple[ExportedCopy]
     done: bool
 
@@ -102,14 +102,14 @@ class Forgetting:
     aliases: dict[str, tuple[int, int]]
     receipts: tuple[str, ...]
     blobs: dict[str, int]
-    """Bytes by digest."""
+    """The sizes of the blobs in bytes, by digest."""
     quarantine_rows: dict[str, int]
-    """Rows to remove by the name of the record."""
+    """The number of rows to remove, by the name of their record."""
     records: tuple[str, ...]
     answers: tuple[str, ...]
     """The names of the records of answers of language models and of refused prompts."""
     questions: int
-    """The number of questions of open batches."""
+    """The number of questions to remove from open batches."""
     batches: tuple[str, ...]
     exports: tuple[ExportedCopy, ...]
 
@@ -133,9 +133,9 @@ class Search:
         """The versions to withdraw: they contain a document, or cannot be read."""
         history = refs.history(store)
         self.newest = history[-1].version if history else 0
-        """The highest version number, withdrawn versions included; 0 without any."""
+        """The highest version number, including withdrawn versions; 0 if there is none."""
         for ref in history:
-            holds = self._manifest_holds(ref.manifest)  # also of withdrawn versions, for their remaining blobs
+            holds = self._manifest_holds(ref.manifest)  # withdrawn versions too: some of their blobs may remain
             if ref.version not in removed:
                 self.there.append(ref)
                 if holds:
@@ -163,7 +163,7 @@ class Search:
         return Traces(self.document_ids, self._contents, self._passage_ids)
 
     def unaccounted(self, answers: AnswerProvenance | None = None) -> tuple[str, ...]:
-        """Name the answers of language models that come from the documents, or from no text in the store."""
+        """Return the names of answers of models that derive from the documents, or from no text in the store."""
         gone = hashed([*self.document_ids, *self._passage_ids])
         return tuple((answers or self._answers).unaccounted(lambda: self._accounted, gone))
 
@@ -232,7 +232,7 @@ class Search:
         return holds
 
     def _look(self, name: str, digest: str) -> bool:
-        """True if a table of documents or passages has a row of one of the documents, or cannot be read."""
+        """Return True if a table of documents or passages has a row of one of the documents, or cannot be read."""
         try:
             if name == "documents":
                 table = read_table(self.store, digest, DOCUMENTS)
@@ -273,7 +273,7 @@ def dry_run(store: Store, search: Search) -> Forgetting:
 
 
 def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> ForgetRecord:
-    """Withdraw and remove, then check everything once more; returns the record.
+    """Withdraw versions and remove data, then check everything once more; returns the record.
 
     The newest version must not contain a document, and the tombstones must exist. Raises LeaseLost once another run has
     taken over, StoreError if traces remain that it may not remove.
@@ -284,7 +284,7 @@ def remove(store: Store, lease: Lease, search: Search, *, clock: Clock) -> Forge
     aliases = _move_aliases(store, search, newest, created)
     for ref in search.holding:
         refs.remove(store, Removal(version=ref.version, reason="forgotten", run_id=lease.run_id, created=created))
-    aliases |= _move_aliases(store, search, newest, created)  # moving one needs no lease
+    aliases |= _move_aliases(store, search, newest, created)  # moving an alias needs no lease
     rows = _clean_quarantines(store, search.traces)
     tainted = list(_tainted(store, search.traces))
     for name, clean in tainted:
@@ -489,5 +489,5 @@ def _value(store: Store, name: str) -> dict[str, Any]:
     except ValidationError as error:
         raise CorruptBlob(
             f"{store.url}/{name} is not a record ({len(data)} bytes); restore it from a copy of the store, or "
-            "remove it by hand: a refused candidate or an exported copy that it alone names is not searched then"
+            "remove it by hand: a refused candidate or an exported copy that only it names is then not searched"
         ) from error

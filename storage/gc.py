@@ -7,10 +7,10 @@ never changes the ledger: a paid answer is worth more than its space. Receipts a
 collection sets them aside, a later one removes those that are still not needed; see `storage.deletions`, also for runs
 that were suspended meanwhile. The order makes a crash at any point harmless:
 
-1. A record marks a version as removed. Readers then report it, whether its blobs still exist or not. Aliases are
+1. A record marks a version as removed. Readers then report the removal, whether or not its blobs exist. Aliases are
    checked again, since moving one needs no lease: a version that an alias points to by now is restored.
 2. Names that were set aside long enough ago and are still not needed are removed, receipts before the blobs they name,
-   so that no receipt names a missing blob. Each is checked again just before: one that was put meanwhile stays.
+   so that no receipt names a missing blob. Each is checked again just before: one that was stored meanwhile stays.
 3. A record lists the names set aside from now on: all others that nothing needs.
 4. Old records of runs, leases and closed batches are removed.
 
@@ -72,14 +72,14 @@ class Survey:
     """The versions withdrawn by the runs that published them."""
     versions: tuple[int, ...]
     newest: int
-    """The highest version number, removed versions included; 0 without any."""
+    """The highest version number, including removed versions; 0 if there is none."""
     receipts_kept: int
     receipts: tuple[str, ...]
     """The names of receipts that nothing needs."""
     blobs_kept: int
     bytes_kept: int
     blobs: dict[str, int]
-    """Bytes by digest of the blobs that nothing needs."""
+    """The sizes in bytes, by digest, of the blobs that nothing needs."""
     aside: dict[str, Since]
     """The names of receipts and blobs that were set aside and have not been used since."""
     due: tuple[str, ...]
@@ -262,7 +262,7 @@ def collect(store: Store, lease: Lease, surveyed: Survey, policy: Policy, *, clo
 
 
 def reach(store: Store, manifest: str) -> frozenset[str]:
-    """Return every blob that a manifest needs, itself and its lineage's parts included.
+    """Return the digests of a manifest and of every blob that it needs, including the parts of its lineage.
 
     Raises CorruptBlob if one of them cannot be read.
     """
@@ -286,9 +286,9 @@ def blobs_of(store: Store) -> Iterator[tuple[str, Stat]]:
 
 
 def digests_in(store: Store, without: Iterable[str] = ()) -> set[str]:
-    """Return all texts that may be digests in the records of runs and in records of unknown kinds.
+    """Return all strings that may be digests in the records of runs and in records of unknown kinds.
 
-    So a record that names a blob keeps it, even one of a kind that is added later. Errors and manifests in end records
+    So a record that names a blob keeps it, even a record of a kind added later. Errors and manifests in end records
     of runs do not count: refs and candidates say whether a manifest is needed, and an error names a blob that could not
     be written.
     """
@@ -359,13 +359,13 @@ def _check_whole(store: Store, newest: Ref, blobs: Collection[str]) -> None:
     for digest in (manifest.lineage, *(artifact.digest for artifact in manifest.artifacts)):
         if digest not in blobs:
             raise CorruptBlob(
-                f"{store.url}/{blob_path(digest)} is missing, which version {newest.version}, the newest, needs; no "
-                "version was removed: run `indexmill build`, which makes it again, or restore it from a copy"
+                f"{store.url}/{blob_path(digest)} is missing, and the newest version, {newest.version}, needs it; no "
+                "version was removed: run `indexmill build` to make it again, or restore it from a copy"
             )
 
 
 def _aside(store: Store, stats: Mapping[str, Stat], names: Collection[str], now: float) -> dict[str, Since]:
-    """Return names that were set aside and not put again since, except with a time in the future (a wrong clock)."""
+    """Return names that were set aside and not stored since, except with a time in the future (a wrong clock)."""
     unneeded = set(names)
     return {
         name: since
@@ -389,7 +389,7 @@ def _due(
 def _reach_of_gone(store: Store, ref: Ref) -> frozenset[str]:
     try:
         return reach(store, ref.manifest)
-    except StoreError:  # the version is no longer whole
+    except StoreError:  # the version is no longer complete
         return frozenset()
 
 
@@ -401,7 +401,7 @@ def _unfinished(run: StoredRun, since: float) -> bool:
 
 
 def _old_runs(all_runs: list[StoredRun], kept_versions: list[Ref], before: float) -> set[str]:
-    """Return the runs whose records are removed: ended long ago, made no kept version, not the last run."""
+    """Return the runs whose records are removed: they ended long ago and made no kept version; never the last run."""
     makers = {ref.run_id for ref in kept_versions}
     return {
         run.run_id
@@ -430,7 +430,7 @@ def _old_records(store: Store, old: set[str], run_ids: set[str], before: float) 
 
 
 def receipts_of(store: Store) -> Iterator[tuple[str, Receipt | None]]:
-    """Yield every receipt by name; None for one that cannot be read, which counts as missing."""
+    """Yield every receipt by name; None for one that cannot be read, which is treated as missing."""
     for name in store.list("work/"):
         yield name, find_record(store, name, Receipt)
 

@@ -36,14 +36,14 @@ def check(store: Store) -> None:
         advice = "once the cause of the rollback is fixed, `indexmill resume` allows builds again"
     else:
         advice = (
-            f"the newest is version {newest.version}, which is not the same: the rollback was interrupted. "
+            f"the newest version, {newest.version}, has other content: the rollback was interrupted. "
             f"`indexmill rollback {hold.version}` completes it, `indexmill resume` abandons it"
         )
     raise GateRefused(f"{store.url} is {hold}; nothing was built: {advice}")
 
 
 def place(store: Store, version: int, *, run_id: str, by: str, created: str, note: str = "") -> Hold:
-    """Put the store on hold at a version; returns the hold in force, an earlier one if version and reason agree."""
+    """Put the store on hold at a version; returns the hold in force: an earlier one if version and reason agree."""
     try:
         current = standing(store)
     except CorruptBlob:

@@ -63,7 +63,7 @@ class _Release(Record):
 
 
 class Holding(_Lease):
-    """The current or last lease, with the end that its newest renewal says."""
+    """The current or last lease, with the end that its newest renewal states."""
 
     released: bool
 
@@ -100,7 +100,7 @@ def run_of(store: Store, epoch: int) -> str | None:
 def at_work(store: Store, now: float, epochs: Container[int] | None = None) -> list[Holding]:
     """Return leases whose runs may still act on outdated data although they lost the lease.
 
-    epochs: of these alone. A lease whose record is damaged, or has just been removed as old, is skipped.
+    epochs: the epochs to check; None for all. Leases whose record is damaged or was just removed are skipped.
     """
     names = store.list(LEASES)
     there = set(names)
@@ -234,7 +234,7 @@ class Lease:
         with contextlib.suppress(StoreError):
             self.store.drop_scratch(self.run_id)
         record = _Release(run_id=self.run_id, released=timestamp(self.clock()))
-        with self._lock, contextlib.suppress(StoreError):  # without the record it ends by itself, at the latest by time
+        with self._lock, contextlib.suppress(StoreError):  # without the record, the lease expires
             self.store.create(release_name(self.epoch), record.to_bytes())
             if self._renewals:
                 self.store.delete(renewal_name(self.epoch, self._renewals))

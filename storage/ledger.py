@@ -3,8 +3,8 @@
     ledger/<first two digits of the key>/<key>
 
 The key is a hash of everything that shapes the answer. A record is created once the answer has been validated, and is
-on disk before it is used. Any number of processes may write: the first record of a key stands. One that cannot be
-read, or does not match its digest, counts as missing and is replaced by the next answer.
+on disk before it is used. Any number of processes may write: the first record of a key stands. A record that cannot
+be read, or does not match its digest, counts as missing and is replaced by the next answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from storage.prompt_records import PromptRecord
 from storage.protocol import Store
 
 LONGEST = 16 << 20
-"""The largest size of a record in bytes."""
+"""The maximum size of a record in bytes."""
 
 _Count = Annotated[int, Field(ge=0, lt=2**53)]
 
@@ -65,14 +65,14 @@ def record(store: Store, entry: LedgerEntry, stands: Callable[[LedgerEntry], boo
 
 
 def scan(store: Store, advanced: Callable[[], object] = lambda: None) -> Iterator[tuple[str, int, LedgerEntry | None]]:
-    """Yield every answer by name, with its bytes: see `prompt_records.scan`; a prefix holds a 256th of them."""
+    """Yield every answer by name, with its size in bytes: see `prompt_records.scan`; a prefix covers 1/256 of them."""
     return prompt_records.scan(store, ledger_prefixes(), LedgerEntry, advanced)
 
 
 def stats(
     store: Store, advanced: Callable[[], object] = lambda: None
 ) -> tuple[dict[tuple[str, str], AnswerCounts], int, int]:
-    """Count answers by (model, task), and the records that cannot be read, with their bytes."""
+    """Count the answers by (model, task); also returns the number of unreadable records, and their bytes."""
     totals: dict[tuple[str, str], AnswerCounts] = {}
     damaged = lost = 0
     for _, size, entry in scan(store, advanced):

@@ -56,7 +56,7 @@ class Lineage(Record):
         return tuple(sorted(entries, key=lambda entry: (entry.stage, entry.shard, entry.key)))
 
     def to_bytes(self) -> bytes:
-        """Return the lineage as a table (`docs/format.md`), ordered as its entries, outputs by name."""
+        """Return the lineage as a table (`docs/format.md`), in the order of its entries, outputs by name."""
         rows: list[tuple[str | bytes | None, ...]] = []
         for entry in self.entries:
             part = (entry.stage, entry.shard, entry.key, entry.row_space)
@@ -86,7 +86,7 @@ class Lineage(Record):
         return cls(entries=tuple(entries))
 
     def candidates(self, stage: str, row_space: str, shard: str) -> list[LineageEntry]:
-        """Return the parts that may hold rows for a shard: same row space, overlapping prefix, the nearest first."""
+        """Return the parts that may have rows for a shard: same row space, overlapping prefix, the nearest first."""
         ranked = [
             ((distance, entry.shard, entry.key), entry)
             for entry in self.entries
@@ -102,7 +102,7 @@ def put(store: Store, lineage: Lineage) -> str:
 
 
 def blobs(lineage: Lineage) -> set[str]:
-    """Return the digests of all outputs of its parts."""
+    """Return the digests of all outputs of the parts."""
     return {digest for part in lineage.entries for digest in part.outputs.values()}
 
 

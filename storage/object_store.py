@@ -190,7 +190,7 @@ class ObjectStore(Store):
         return self._files.cache.folder / TEMPORARY / f"store-{digest_of(self.url.encode())[:16]}"
 
     def scratch(self, run_id: str) -> Path:
-        """Make a run's folder. A run's first call removes those that killed workers left a day or more ago."""
+        """Create a run's scratch folder. The first call removes folders that killed workers left a day or more ago."""
         folder = self._scratch_folder / check_name(f"run-{run_id}")
         if not folder.is_dir():
             self._sweep(folder.name, before=time.time() - _OLD)

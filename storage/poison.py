@@ -2,7 +2,7 @@
 
     poison/<maker>/<content hash>.json
 
-The maker hashes the stage and everything that runs it, so that other code, libraries or settings try the document
+The maker is a hash of the stage and everything that runs it, so other code, libraries or settings try the document
 again. A record names no document: a document deleted from the corpus leaves only the hash of its content here.
 """
 

@@ -79,7 +79,7 @@ def _folder(bucket: Bucket) -> Iterator[str]:
 
 def _create_only(bucket: Bucket, folder: str) -> str:
     if not bucket.create(f"{folder}/one", b"first"):
-        return "a new name counts as taken"
+        return "a new name is refused as taken"
     if bucket.create(f"{folder}/one", b"second"):
         return "a second create of a name is not refused: two runs could publish the same version"
     return "" if bucket.read(f"{folder}/one") == b"first" else "a refused create has overwritten the record"
@@ -105,12 +105,12 @@ def _read_after_write(bucket: Bucket, folder: str, times: int = 1) -> str:
         bucket.put(name, b"old")
         bucket.put(name, b"new")
         if bucket.read(name) != b"new":
-            return "a record that was just replaced reads as before"
+            return "a record that was just replaced still has its old content"
         if name not in [entry.name for entry in bucket.entries(f"{folder}/read/")]:
             return "a record that was just written is not listed"
         bucket.delete(name)
         if bucket.stat(name) is not None:
-            return "a record that was just removed is still there"
+            return "a record that was just removed still exists"
         with contextlib.suppress(NotFound):
             bucket.read(name)
             return "a record that was just removed can be read"
@@ -122,7 +122,7 @@ def _listing(bucket: Bucket, folder: str) -> str:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda name: bucket.put(name, b"x"), names))
     if [entry.name for entry in bucket.entries(f"{folder}/")] != names:
-        return "a listing lacks names or invents some"
+        return "a listing omits names or contains extra ones"
     below = [name for name in names if name.startswith(f"{folder}/3/")]
     return "" if [entry.name for entry in bucket.entries(f"{folder}/3/")] == below else "a prefix is not respected"
 
@@ -144,4 +144,4 @@ PROMISES: dict[str, Callable[[Bucket, str], str]] = {
     "complete listing": _listing,
     "parts and ranges": _parts_and_ranges,
 }
-"""The promises by name, each with a test that returns the problem, or an empty text."""
+"""The promises by name, each with a test that returns the problem, or an empty string."""

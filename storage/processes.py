@@ -1,4 +1,4 @@
-"""Processes, identified so that another process can check whether one still lives."""
+"""Processes, identified so that another process can check whether they still run."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from indexmill.store.record import Record
 class Process(Record):
     """A process and its machine, as precisely as the system reports them.
 
-    `space` names the boot and the process-id namespace: ids compare only within one. `started` is the kernel's tick of
-    its start, which distinguishes it from a later process with the same id. Both are empty without /proc.
+    `space` names the boot and the process-id namespace: ids are comparable only within one. `started` is its start in
+    kernel ticks, which distinguishes it from a later process with the same id. Both are empty without /proc.
     """
 
     host: str
@@ -43,7 +43,7 @@ def this_user() -> str:
     """Return the user and the host of this process, as a contact for other users: `ada@indexer-3`."""
     try:
         user = getpass.getuser()
-    except (OSError, KeyError):  # a container's number without a name
+    except (OSError, KeyError):  # a user id without a name, as in a container
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}"
 
@@ -54,7 +54,7 @@ def alive(process: Process) -> bool | None:
         return None
     state, started = _start(process.pid)
     if state:
-        # Without a start time, any process of this number counts as the same one.
+        # Without a start time, any process with this id counts as the same.
         return state not in ("Z", "X") and process.started in ("", started)
     try:
         os.kill(process.pid, 0)
@@ -80,7 +80,7 @@ def _space() -> str:
 
 
 def _start(pid: int) -> tuple[str, str]:
-    """Return the state letter and start tick of a process; two empty texts if there is none."""
+    """Return the state letter and start tick of a process; two empty strings if there is none."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         return fields[0], fields[19]

@@ -51,19 +51,19 @@ class PromptRecord(Record):
     def from_bytes(cls, data: bytes, where: str) -> Self:
         """Read a record. Raises CorruptBlob unless its digest matches its content, UnsupportedFormat if it is newer.
 
-        The messages quote nothing of the record.
+        The messages quote no content of the record.
         """
         try:
             content = strict_json(data)
             digest = content.pop("digest")
             whole = canonical_json(content)
         except (ValueError, TypeError, KeyError, AttributeError):
-            raise CorruptBlob(f"{where} is no {cls.__name__} ({len(data)} bytes)") from None
+            raise CorruptBlob(f"{where} is not a {cls.__name__} ({len(data)} bytes)") from None
         if digest != digest_of(whole):
             raise CorruptBlob(f"{where}: the content does not match its digest ({len(data)} bytes)")
         if type(content.get("format")) is int and content["format"] > 1:
             raise UnsupportedFormat(
-                f"{where} has format {content['format']}; this indexmill reads 1: install a newer one"
+                f"{where} has format {content['format']}; this version of indexmill reads 1: install a newer one"
             )
         return super().from_bytes(whole, where)
 
@@ -72,7 +72,7 @@ _R = TypeVar("_R", bound=PromptRecord)
 
 
 def read(store: Store, name: str, kind: type[_R]) -> _R:
-    """Read the record of a name; NotFound if there is none, CorruptBlob if it is damaged or of another key."""
+    """Read the record of a name; NotFound if there is none, CorruptBlob if it is damaged or belongs to another key."""
     return _checked(store.get(name), store, name, kind)
 
 
@@ -86,9 +86,9 @@ def find(store: Store, name: str, kind: type[_R]) -> _R | None:
 def scan(
     store: Store, prefixes: Iterable[str], kind: type[_R], advanced: Callable[[], object] = lambda: None
 ) -> Iterator[tuple[str, int, _R | None]]:
-    """Yield every record by name, with its bytes, in the order of the keys; None for one that cannot be read.
+    """Yield every record by name, with its size in bytes, ordered by key; None for one that cannot be read.
 
-    Holds the names of one prefix at a time; `advanced` is called after each.
+    Keeps the names of one prefix in memory at a time; `advanced` is called after each prefix.
     """
     for prefix in prefixes:
         for name in store.list(prefix):
@@ -105,5 +105,5 @@ def _checked(data: bytes, store: Store, name: str, kind: type[_R]) -> _R:
     where = f"{store.url}/{name}"
     record = kind.from_bytes(data, where)
     if record.name != name:
-        raise CorruptBlob(f"{where} is the record of another key")
+        raise CorruptBlob(f"{where} belongs to another key")
     return record

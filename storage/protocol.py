@@ -27,7 +27,7 @@ class Stat:
 
 
 class Store(Protocol):
-    """Blobs named by their content, and small records with create-only names. The stores inherit from it.
+    """Blobs named by their content, and small records with create-only names. Stores inherit from this protocol.
 
     A store can be pickled; the copy in another process is opened from its `url`. Every method raises StoreNotWritable
     if space or permission is missing, StoreError for other failures of the underlying system.
@@ -59,7 +59,7 @@ class Store(Protocol):
         ...
 
     def open_local(self, digest: str) -> Path:
-        """Return a local, read-only file with a blob's bytes, verified on first use per process; else CorruptBlob."""
+        """Return a local, read-only file of a blob, verified on first use per process; CorruptBlob if damaged."""
         ...
 
     def get_blob(self, digest: str) -> bytes:
@@ -90,7 +90,7 @@ class Store(Protocol):
         ...
 
     def stats(self, prefix: str) -> Mapping[str, Stat]:
-        """The sizes and modification times of the names that begin with a prefix, sorted, from a listing."""
+        """Return the sizes and modification times of the names that begin with a prefix, sorted; uses a listing."""
         return {name: stat for name in self.list(prefix) if (stat := self.stat(name)) is not None}
 
     def now(self) -> float:
@@ -114,7 +114,7 @@ class Store(Protocol):
         ...
 
     def drop_scratch(self, run_id: str) -> None:
-        """Remove the scratch folder of a run, and all in it."""
+        """Remove the scratch folder of a run and everything in it."""
         ...
 
     @property
@@ -130,15 +130,15 @@ class Store(Protocol):
         ...
 
     def requests(self) -> Mapping[str, int]:
-        """The requests that this object has sent to a service, by kind, and their bytes; empty for a folder."""
+        """Return the number of requests that this object has sent, by kind, and their bytes; empty for a folder."""
         return {}
 
     def freeing_space(self) -> AbstractContextManager[None]:
-        """A context for removing more than is written: on a full disk its records may use any reserve."""
+        """Return a context for freeing space: on a full disk, records written in it may use the reserve."""
         return nullcontext()
 
     def keep_reserve(self) -> None:
-        """Reserve space for such a context; nothing happens unless the store is on a disk that can be full."""
+        """Reserve space for `freeing_space`; does nothing unless the store is on a disk that can fill up."""
         return
 
     def sweep(self, now: float, keep: str = "") -> int:

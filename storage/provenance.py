@@ -1,8 +1,8 @@
 """The provenance of answers of language models: which of them still derive from texts in the store.
 
 An answer is about passages, or about texts that other answers made. It stands if all its inputs are accounted for:
-passages in a table of the store, and texts made by standing answers, layer by layer. So an answer is invalid if a
-passage of it is forgotten, or a text made of one, or if the link to its passages is lost.
+passages in a table of the store, and texts made by standing answers, layer by layer. So an answer is invalid if one
+of its passages, or a text made from one, is forgotten, or if the link to its passages is lost.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def hashed(ids: Iterable[str]) -> _Ids:
 class AnswerProvenance:
     """The inputs and outputs of the answers and refused prompts of a store, read once.
 
-    Takes about 80 bytes for a record and 16 for each input id, and three times that during a search. If a record does
-    not name its inputs, its text decides: `traces` are of the documents to forget.
+    Takes about 80 bytes for a record and 16 for each input id, and three times that during a search. A record that
+    does not name its inputs is searched for `traces`, those of the documents to forget.
     """
 
     def __init__(self, store: Store, traces: Traces) -> None:
@@ -83,7 +83,7 @@ class AnswerProvenance:
             yield refusal_name(key) if self._refused[row] else ledger_name(key)
 
     def made_of(self, ids: _Ids, accounted: Callable[[], _Ids]) -> set[str]:
-        """Return the SHA-256 of the ids of all texts made of these ids, layer by layer, except `accounted` ids."""
+        """Return the SHA-256 of the ids of all texts made, layer by layer, from these ids, except `accounted` ids."""
         if not len(self._ids):
             return set()
         every, about, outputs = self._numbered()

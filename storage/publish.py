@@ -86,7 +86,7 @@ def publish(
     """Make a snapshot visible: check its blobs, store its manifest, create its ref, check again.
 
     Raises CorruptBlob if a blob is missing or has another length, StoreError for a manifest that is too long for
-    readers, LeaseLost if another run took over, published first or may be removing blobs of it. If the check after
+    readers, LeaseLost if another run took over, published first or may be removing its blobs. If the check after
     the ref finds the version incomplete, it is withdrawn: VersionWithdrawn, or DiskFull if a full disk prevented its
     completion. A StoreError after the ref was created says so. Until the ref exists, readers see nothing of the
     version; calling again after a crash is safe.
@@ -95,7 +95,7 @@ def publish(
     data = manifest.to_bytes()
     if len(data) > MANIFEST_BYTES:
         raise StoreError(
-            f"the manifest has {byte_size(len(data))}, more than the {byte_size(MANIFEST_BYTES)} that readers accept; "
+            f"the manifest is {byte_size(len(data))}, more than the {byte_size(MANIFEST_BYTES)} that readers accept; "
             "nothing was published: larger shards (shards.document_tokens) make fewer artifacts"
         )
     digest = store.put_blob(data)
@@ -167,7 +167,7 @@ def _restore(store: Store, missing: Collection[str], at_hand: Mapping[str, bytes
     for digest in missing:
         if digest not in at_hand:
             raise LeaseLost(
-                f"{store.url}/{blob_path(digest)} is missing, another run has removed it meanwhile; the previous "
+                f"{store.url}/{blob_path(digest)} is missing: another run has removed it; the previous "
                 "version is the newest again: run the same command again"
             )
     for digest in missing:

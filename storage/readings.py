@@ -1,10 +1,10 @@
-"""Readings: the state of the corpus that a run read, so that the next one reads only changes.
+"""Readings: records of the corpus as a run read it, so that the next run reads only changes.
 
     runs/<run id>/reading.json   the tables of files and rows, as Parquet blobs; the cursors of sources of records
 
 A reading is recorded before its run publishes. A later run can use it only if the version that it starts from has
-exactly the documents of the reading (`ReadingRecord.fingerprint`). So it counts once the ref is created, and not
-before, and a rollback returns to the reading of its version.
+exactly the documents of the reading (`ReadingRecord.fingerprint`). So a reading counts only once the ref is
+created, and a rollback returns to the reading of its version.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _Digests = Annotated[tuple[Digest, ...], Field(strict=False)]
 class ReadingRecord(Record):
     """The reading of a run.
 
-    fingerprint: of the corpus, as in a manifest. formats: by format, a digest of what shapes a document's row. files,
-    rows, refused: digests of tables. cursors: by the key of a source of records.
+    fingerprint: the corpus's, as in a manifest. formats: for each format, a digest of what shapes a document's row.
+    files, rows, refused: digests of tables. cursors: the cursor of each source of records, by the source's key.
     """
 
     fingerprint: Digest
@@ -53,7 +53,7 @@ def put_reading(store: Store, run_id: str, record: ReadingRecord) -> None:
 def find_reading(store: Store, fingerprint: str, also: Collection[str] = ()) -> ReadingRecord | None:
     """Return the newest reading of a corpus with this fingerprint whose blobs exist; None if there is none.
 
-    also: other blobs that must exist, checked in the same listing of a bucket.
+    also: digests of other blobs that must exist, so that a bucket is listed only once.
     """
     names = sorted((name for name in store.list(run_prefix()) if name.endswith(f"/{_NAME}.json")), reverse=True)
     for name in names[:_RECENT_RUNS]:

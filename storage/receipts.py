@@ -1,4 +1,4 @@
-"""Receipts: the part made for each key. If a complete one exists, the work is done.
+"""Receipts: records of the part made for each key. If a complete receipt exists, the work is done.
 
 A key is a hash of everything the part was made from, so a part is made once, whatever run needs it. The first writer of
 a receipt wins and later ones use its outputs. A part with failed rows gets a receipt under the name of the attempt: it
@@ -35,7 +35,7 @@ class Receipt(Record):
     complete: bool = True
     failed: Annotated[int, Field(ge=0)] = 0
     texts: Annotated[int, Field(ge=0)] | None = None
-    """The number of texts of the part that a language model writes, `failed` included; None if it is not known."""
+    """The number of texts of the part that a language model writes, including failed ones; None if unknown."""
     row_space: str = ""
     """The hash of all inputs of the rows' own keys except the text: parts of one row space may share rows."""
     run_id: Word
@@ -45,13 +45,13 @@ class Receipt(Record):
 def find(store: Store, stage: str, key: str) -> Receipt | None:
     """Return the receipt of a complete part whose outputs all exist; None if the part is still to be made.
 
-    A receipt whose blob was lost counts as none: making the part again restores the blob.
+    A receipt whose blob was lost counts as missing: making the part again restores the blob.
     """
     return _usable(store, receipt_name(stage, key))
 
 
 def find_incomplete(store: Store, stage: str, key: str, outputs: Mapping[str, str]) -> Receipt | None:
-    """Return the receipt of a part with failed rows with exactly these outputs, from any run."""
+    """Return any run's receipt of a part with failed rows that has exactly these outputs."""
     for name in store.list(receipt_prefix(stage) + key):
         receipt = _usable(store, name)
         if receipt is not None and not receipt.complete and receipt.key == key and receipt.outputs == outputs:
@@ -118,10 +118,10 @@ def candidates(
     exclude: Collection[str] = (),
     receipts: Iterable[Receipt] | None = None,
 ) -> list[Receipt]:
-    """Return the receipts that may hold rows for a shard, complete or not: same row space, overlapping prefix.
+    """Return the receipts that may contain rows for a shard, complete or not: same row space, overlapping prefix.
 
-    The nearest prefix comes first, then the fuller part. `exclude` are keys to skip, `receipts` the result of an
-    earlier `scan`. All blobs of the returned receipts exist.
+    The nearest prefix comes first, then the fuller part. exclude: keys to skip. receipts: the result of an earlier
+    `scan`. All blobs of the returned receipts exist.
     """
     ranked = [
         ((distance, -sum(receipt.rows.values()), receipt.key, receipt.run_id), receipt)

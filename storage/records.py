@@ -20,7 +20,7 @@ _R = TypeVar("_R", bound=Record)
 
 
 def needs_search(name: str) -> bool:
-    """Return True if only a search of a file shows which blobs or documents it names: poison, or a later kind."""
+    """Return True if only a search of a record shows which blobs or documents it names: poison and unknown kinds."""
     return _KINDS.match(name) is None
 
 

@@ -88,8 +88,8 @@ def commit(
 ) -> Ref:
     """Publish a manifest as the version after its parent; returns the ref that is now the newest.
 
-    Committing the same again is a success, also after a crash or an error that left the outcome unknown: the ref with
-    our run id and manifest is ours. Raises LeaseLost if another run took a newer lease or this version, ValueError if
+    Committing the same again succeeds, even after a crash or an error that left the outcome unknown: a ref with this
+    run id and manifest is the result. Raises LeaseLost if another run took a newer lease or this version, ValueError if
     the parent does not exist.
     """
     ref = Ref(
@@ -182,7 +182,7 @@ def removals(store: Store) -> dict[int, Removal]:
 
 
 def remove(store: Store, removal: Removal) -> None:
-    """Record the removal of a version, before its blobs go. The first record of a version stands."""
+    """Record the removal of a version, before its blobs are removed. The first record of a version stands."""
     store.create(removal_name(removal.version), removal.to_bytes())
 
 
@@ -197,4 +197,4 @@ def check_there(store: Store, version: int) -> None:
         removal = get_record(store, removal_name(version), Removal)
     except NotFound:
         return
-    raise SnapshotNotFound(f"{store.url}: {removal}; `indexmill snapshots` lists those that are there")
+    raise SnapshotNotFound(f"{store.url}: {removal}; `indexmill snapshots` lists the existing versions")

@@ -22,7 +22,7 @@ class RefusedPrompt(PromptRecord):
     """One prompt without an answer."""
 
     reason: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
-    """A word, sometimes with a colon and details; no text of the corpus or of the answer."""
+    """A word, sometimes with a colon and details; never text of the corpus or of the answer."""
 
     @property
     def name(self) -> str:

@@ -1,8 +1,8 @@
 """Repair: find damaged data of the kept versions, and restore it from copies.
 
 `needs` lists the blobs that the versions need, `damaged_blobs` reads each of them, and `repair_blobs` replaces the
-damaged ones by a copy's bytes, or removes them, so that the next build makes those it needs again. Reading takes long
-and needs no lease; every change checks again, under the lease. A blob whose bytes match its digest is never removed.
+damaged ones by a copy's bytes, or removes them, so that the next build makes those it needs again. Reading is
+slow and needs no lease; every change checks again, under the lease. A blob that matches its digest is never removed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from storage.protocol import Store
 from storage.stores import restore_store_file
 
 Damage = Literal["missing", "damaged", "unreadable"]
-"""Missing; bytes that do not match the digest, or no valid record; not readable by the system."""
+"""missing: it does not exist. damaged: wrong bytes, or not a valid record. unreadable: the system cannot read it."""
 
 Outcome = Literal["restored", "rebuild", "dropped", "lost", "unreadable"]
 """The remedy for a damaged blob or record.
@@ -120,7 +120,7 @@ def repair_blobs(
 ) -> list[Finding]:
     """Restore damaged blobs from copies, or remove them; without a lease, a dry run.
 
-    Each is checked again: one that is intact by now, or that no version needs any more, is skipped. Raises LeaseLost
+    Each is checked again, and skipped if it is intact by now or no version needs it any longer. Raises LeaseLost
     once another run has taken over.
     """
     newest = needed.versions[-1] if needed.versions else 0

@@ -17,13 +17,13 @@ from pathlib import Path
 from storage.faults import write_all
 
 RESERVE = 1 << 20
-"""Bytes: 250 records of a block each, or one that names 10,000 blobs."""
+"""The size in bytes: enough for 250 records of a block each, or for one record that names 10,000 blobs."""
 
 _NAME = ".reserve"
 
 
 def keep(root: Path) -> None:
-    """Allocate the reserve if it is missing; a full disk or a read-only store has none."""
+    """Allocate the reserve if it is missing; on a full disk or in a read-only store, it stays missing."""
     path = root / _NAME
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
@@ -36,7 +36,7 @@ def keep(root: Path) -> None:
 
 
 def _allocate(descriptor: int) -> None:
-    """Allocate the file's space; on systems without such a call, as macOS, write it."""
+    """Allocate the file's space; on systems without such a call, such as macOS, write it."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, RESERVE)
     elif os.fstat(descriptor).st_size < RESERVE:

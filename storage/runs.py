@@ -39,12 +39,12 @@ _EARLIER_RUNS = 2
 read to check whether receipts were replaced. Each takes two sequential reads."""
 
 Ending = Literal["published", "unchanged", "done", "failed", "interrupted", "refused", "budget", "superseded"]
-"""The outcomes of a run, in order exit code 0, 0 (nothing to do), 0 (publishes nothing), 1 or 2, 130, 3, 4, 5."""
+"""The outcomes of a run. Exit codes, in order: 0, 0 (nothing to do), 0 (publishes nothing), 1 or 2, 130, 3, 4, 5."""
 
 State = Literal[Ending, "running", "killed"]
 """The state of a run: its ending, or, without one, `running` while it holds the lease and `killed` after that.
 
-A run that needs no lease is `running` while its process is known to live."""
+A run that needs no lease is `running` while its process is known to run."""
 
 
 _run_counter = itertools.count()
@@ -63,7 +63,7 @@ class RunStart(Record):
 
 
 class RunEnd(Record):
-    """The end of a run. The report holds its stages, counts and cost."""
+    """The end of a run. The report contains its stages, counts and cost."""
 
     run_id: Word
     state: Ending
@@ -74,11 +74,11 @@ class RunEnd(Record):
     error: str | None = None
     report: dict[str, JsonValue] = Field(default_factory=dict)
     plan: dict[str, JsonValue] | None = None
-    """The figures of the approved plan beside those of the run: name to {planned, actual}."""
+    """The figures of the approved plan and of the run, as {name: {planned, actual}}."""
 
 
 class QuarantineRecord(Record):
-    """The rows that a part of a run rejected: a blob, schema QUARANTINE."""
+    """The rows that a part of a run rejected, stored as a blob (schema QUARANTINE)."""
 
     part: Name
     digest: Digest
@@ -106,12 +106,12 @@ class StoredRun:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code of its process; None without an end."""
+        """The exit code of its process; None without an end record."""
         return None if self.end is None else self.end.exit_code
 
     @property
     def seconds(self) -> float | None:
-        """Its duration by the times of its records, at least 0; None without an end."""
+        """The duration from its start record to its end record, at least 0; None without an end record."""
         if self.end is None:
             return None
         return max(0.0, round(from_timestamp(self.end.ended) - from_timestamp(self.started), 3))
@@ -123,7 +123,7 @@ class StoredRun:
 
 
 def make_run_id(clock: Clock = time.time, process: Process | None = None) -> str:
-    """Make a run id: its time, and a word that keeps it unique even if a clock jumps back."""
+    """Make a run id from the time and a word that keeps it unique even if a clock jumps back."""
     process = process or this_process()
     now = timestamp(clock())
     word = digest_of(
@@ -154,7 +154,7 @@ def start(
         details=dict(details or {}),
     )
     if not store.create(run_name(run_id, "start"), record.to_bytes()):
-        raise StoreError(f"{store.url} has a run {run_id} already; start the run again")
+        raise StoreError(f"{store.url} already has a run {run_id}; start the run again")
     return record
 
 
@@ -218,7 +218,7 @@ def start_of(store: Store, run_id: str) -> RunStart | None:
 def list_runs(
     store: Store, *, clock: Clock = time.time, only: str | None = None, history: Sequence[Ref] | None = None
 ) -> list[StoredRun]:
-    """Return every run's current state, oldest first. history: of `refs.history`, if the caller has it."""
+    """Return every run's current state, oldest first. history: that of `refs.history`, if the caller has it."""
     current = holding(store)
     working = current.run_id if current is not None and not current.free(clock()) else None
     published = {ref.run_id: ref.version for ref in (refs.history(store) if history is None else history)}
@@ -252,7 +252,7 @@ def unpublished_runs(store: Store) -> frozenset[str]:
 
 
 def ended_well(store: Store, run_id: str) -> bool:
-    """Return True if a run ended with exit code 0; False as well if the record of its end is missing or damaged."""
+    """Return True if a run ended with exit code 0; also False if the record of its end is missing or damaged."""
     ended = find_record(store, run_name(run_id, "end"), RunEnd)
     return ended is not None and ended.exit_code == 0
 
@@ -292,7 +292,7 @@ def last_report(store: Store) -> Mapping[str, JsonValue]:
 
 
 def saw_other_files(store: Store, files: str | None) -> bool:
-    """Return True if the run of `last_report` read a corpus with another digest of its files; also True for None."""
+    """Return True unless the run of `last_report` read a corpus whose files have this digest; always True for None."""
     return files is None or files != last_report(store).get("corpus_files")
 
 

@@ -1,4 +1,4 @@
-"""The signatures of a store's versions: any number for each, of any signer, created and never changed."""
+"""The signatures of a store's versions: any number for each, by any signer; they are never changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def envelopes(store: Store, version: int) -> list[bytes]:
 
 
 def add(store: Store, version: int, envelope: bytes) -> bool:
-    """Store an envelope; False if the version has the same already. Needs no lease."""
+    """Store an envelope; False if the version already has it. Needs no lease."""
     while envelope not in envelopes(store, version):
         number = last_number(store, signature_prefix(version)) + 1
         if store.create(signature_name(version, number), envelope):

@@ -14,11 +14,11 @@ from schemas.tables import conform, stored
 from storage.protocol import Store
 
 _FEW = 10_000
-"""The number of rows that one thread reads before others have started."""
+"""The number of rows that one thread can read before other threads have started."""
 
 
 def table_bytes(table: pa.Table, schema: pa.Schema | None = None) -> bytes:
-    """Write a table as Parquet (zstd, fixed row groups, no metadata but the schema), after `conform` to any schema.
+    """Write a table as Parquet (zstd, fixed row groups, no metadata but the schema), conformed to any given schema.
 
     Locations that are all null are dropped. Equal rows give equal bytes, however the table is cut into chunks. Raises
     ValueError if it does not conform.

@@ -33,10 +33,10 @@ class Tombstone(Record):
     document: Digest
     """The SHA-256 of its id."""
     shown: Digest
-    """The SHA-256 of its id as a quarantine shows it, where a long one is cut."""
+    """The SHA-256 of its id as a quarantine shows it, which cuts long ids."""
     derived: Annotated[tuple[Digest, ...], Field(strict=False)] = ()
-    """The SHA-256 of the ids of its passages and of what language models made of them, as far as known: an answer about
-    one of them is not imported again."""
+    """The SHA-256 of the ids of its passages and of texts that models made from them, as far as known. Answers
+    about them are not imported again."""
     run_id: Word
     created: Timestamp
 
@@ -55,7 +55,7 @@ class Forgotten:
         return frozenset(bytes.fromhex(tombstone.document) for tombstone in self.tombstones)
 
     def names(self, ids: Iterable[str]) -> bool:
-        """Return True if an id belongs to a forgotten document, one of its passages, or a text made of those."""
+        """Return True if an id belongs to a forgotten document, one of its passages, or a text made from those."""
         return bool(self.tombstones) and any(document_digest(name) in self._digests for name in ids)
 
     @cached_property
@@ -63,7 +63,7 @@ class Forgotten:
         return frozenset(digest for tombstone in self.tombstones for digest in (tombstone.document, *tombstone.derived))
 
     def without(self, quarantine: pa.Table) -> pa.Table:
-        """Return the rows of a quarantine (schema QUARANTINE) that name no forgotten document, judged by hashes."""
+        """Return the rows of a quarantine (schema QUARANTINE) that name no forgotten document, compared by hash."""
         if not self.tombstones:
             return quarantine
         hidden = {digest for tombstone in self.tombstones for digest in (tombstone.shown, tombstone.document)}
@@ -100,7 +100,7 @@ def put(
 ) -> int:
     """Create a tombstone for every document; returns the number of new ones.
 
-    derived: by document, the SHA-256 of the ids of its passages and of texts made of them, as far as known.
+    derived: by document, the SHA-256 of the ids of its passages and of texts made from them, as far as known.
     """
     new = 0
     for document_id in document_ids:

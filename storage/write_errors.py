@@ -18,7 +18,7 @@ def writing(path: Path, *, full: str, forbidden: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if isinstance(error, IndexmillError):  # some of them are builtin exceptions too
+        if isinstance(error, IndexmillError):  # some subclasses are also builtin exceptions
             raise
         if (no_space := DiskFull.of(error, path, f"the disk of {_folder_of(path)} is full: {full}")) is not None:
             raise no_space from error
@@ -31,8 +31,8 @@ def writing_to_store(path: Path) -> contextlib.AbstractContextManager[None]:
     """Like `writing`, for a path of a store."""
     return writing(
         path,
-        full="free some space and run again, nothing is lost, and the next run continues",
-        forbidden="give a store that this user may write to",
+        full="free some space and run again; nothing is lost, and the next run continues",
+        forbidden="choose a store that this user may write to",
     )
 
 

@@ -2,12 +2,12 @@
 
     python -m benchmarks.acceptance [DATA] [--work DIR] [--only ROW] [--json]
 
-DATA has the corpora: ../shared/data beside the checkout by default. A row without its data counts as not run. Prefect,
-Dask, HTTP, MCP and the bucket are real, in their own processes, and the encoder is the default.
+DATA is the folder of the corpora, by default ../shared/data beside the checkout. A row without its data is not run.
+Prefect, Dask, HTTP, MCP and the bucket are real, in their own processes, and the encoder is the default.
 
 --only runs the rows whose names contain ROW, and the rows they require: `--only "2wiki: serve"`, `--only recall`; it
 may be repeated. Corpora, stores and the output of every command are in a temporary folder, or stay in --work DIR, which
-must be empty. Groups of rows run two at a time; CPU seconds are those of a row's processes, except killed ones. Exits
+must be empty. Two groups of rows run at a time; CPU seconds are those of a row's processes, except killed ones. Exits
 with 1 if a row fails or is below its floor.
 """
 
@@ -48,7 +48,7 @@ GROUPS = (
     DURABILITY,
     LATER,
 )
-"""The longest first, since two run at a time."""
+"""The groups, the longest first, since two run at a time."""
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-_TAIL = 20  # lines shown of a failed program's output
+_TAIL = 20  # number of lines shown from a failed program's output
 
 _DEADLINE = 3_600.0  # seconds; only a hanging program reaches it, even on a busy machine
 
@@ -42,12 +42,12 @@ class RunningProgram:
 
     @property
     def out(self) -> str:
-        """Its standard output so far."""
+        """The standard output so far."""
         return self._out.read_text(encoding="utf-8")
 
     @property
     def err(self) -> str:
-        """Its standard error so far."""
+        """The standard error so far."""
         return self._err.read_text(encoding="utf-8", errors="replace")
 
     @property
@@ -60,14 +60,14 @@ class RunningProgram:
         return self._process.returncode
 
     def wait_for(self, is_reached: Callable[[], bool], seconds: float = _DEADLINE) -> bool:
-        """Wait for a condition; return False if the program ends before."""
+        """Wait for a condition; return False if the program ends first."""
         deadline = time.monotonic() + seconds
         while self._is_running():
             if is_reached():
                 return True
             if time.monotonic() > deadline:
                 self.kill()
-                raise self.failure(f"did not end or get there in {seconds:.0f} s")
+                raise self.failure(f"neither ended nor reached the condition in {seconds:.0f} s")
             time.sleep(0.05)
         return False
 
@@ -85,10 +85,10 @@ class RunningProgram:
         self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill it and its children like a power failure; all are stopped first, so that none restarts another."""
+        """Kill it and its children, as a power failure would; all are stopped first, so that none restarts another."""
         process = psutil.Process(self._process.pid)
         family: list[psutil.Process] = []
-        for number in (signal.SIGSTOP, signal.SIGSTOP, signal.SIGKILL):  # twice: some may just have started
+        for number in (signal.SIGSTOP, signal.SIGSTOP, signal.SIGKILL):  # twice, for processes that have just started
             family = [process, *process.children(recursive=True)]
             for member in family:
                 with contextlib.suppress(psutil.NoSuchProcess):

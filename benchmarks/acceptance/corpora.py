@@ -10,7 +10,7 @@ from benchmarks.sets import cut, read_rows, write_night, write_rows
 
 
 class CorpusCut(NamedTuple):
-    """The files of a cut."""
+    """The files of a cut: two states of the corpus, and the questions."""
 
     first: Path
     night: Path
@@ -27,8 +27,8 @@ class Source(NamedTuple):
 _ADDED, _EDITED, _REMOVED = 20, 15, 10  # documents of 2WikiMultiHopQA that the night adds, edits and removes
 
 _PAGES, _NIGHT, _CHARACTERS = 150, 15, 30_000
-"""Pages of techdocs; the night, which edits and adds; the maximum of characters, since six pages of 100,000 characters
-and more have two fifths of the text."""
+"""The pages of techdocs; the pages that the night edits and adds; the maximum characters of a page, since six pages of
+100,000 characters or more have two fifths of the text."""
 
 
 def wiki(data: Path, folder: Path, documents: int) -> CorpusCut:

@@ -1,4 +1,4 @@
-"""The least evidence recall at 5 and at 10 documents of every method: two or three hundredths below the measured one.
+"""The minimum evidence recall of every method at 5 and 10 documents: two or three hundredths below the measured one.
 
 python -m benchmarks.acceptance --only recall
 """

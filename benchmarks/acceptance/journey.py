@@ -28,7 +28,7 @@ _UNTRUSTED = 3  # the exit code
 _GRAPHRAG = ("documents", "text_units", "entities", "relationships", "communities", "community_reports")
 _HERE = Path(__file__).parent
 
-Floors = Mapping[str, tuple[float, float]]  # by method: the least evidence recall at 5 and at 10 documents
+Floors = Mapping[str, tuple[float, float]]  # by method: the minimum evidence recall at 5 and 10 documents
 
 
 class HitFields(NamedTuple):
@@ -40,7 +40,7 @@ class HitFields(NamedTuple):
 
 
 def hits_of(rows: Iterable[Mapping[str, Any]]) -> list[HitFields]:
-    """Return the hits of a response of a command, a server or a tool."""
+    """Return the hits in a response of a command, server or tool."""
     return [HitFields(row["kind"], row["id"], row["score"]) for row in rows]
 
 
@@ -80,7 +80,7 @@ class _Journey:
 
     @cached_property
     def hits(self) -> list[HitFields]:
-        """The hits of `query`, which all other interfaces must return, too."""
+        """The hits of `query`; all other interfaces must return the same."""
         return self.query(self.store)
 
     def build(self, store: Path, corpus: Path) -> Any:

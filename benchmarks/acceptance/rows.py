@@ -1,4 +1,4 @@
-"""The rows of the acceptance run. The rows of a group run in order, each timed, even if another one raises."""
+"""The rows of the acceptance run. The rows of a group run in order, each timed, even if one raises an error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.acceptance.table import ResultLine, RowStatus
 
 
 class Measure(NamedTuple):
-    """A value beside its floor. of: its subject, if a row has several values."""
+    """A value and its floor. of: its subject, if a row has several values."""
 
     value: str
     floor: str
@@ -24,14 +24,14 @@ class Measure(NamedTuple):
 
 
 def at_least(values: Sequence[float], floors: Sequence[float], of: str = "") -> Measure:
-    """Compare numbers, each with its own floor."""
+    """Compare numbers with their floors."""
     value, floor = (" / ".join(f"{number:.3f}" for number in numbers) for numbers in (values, floors))
     return Measure(value, floor, all(value >= floor for value, floor in zip(values, floors, strict=True)), of)
 
 
 @dataclass(frozen=True)
 class AcceptanceRow:
-    """A row: ``check`` measures its group's subject. requires: rows that must pass first. reason: why it cannot run."""
+    """A row: ``check`` measures its group's subject. requires: rows that must pass first. reason: why it is not run."""
 
     name: str
     check: Callable[[Any], Iterable[Measure]] | None = None
@@ -52,7 +52,7 @@ class Group:
         return f"{self.name}: {row.name}"
 
     def choose(self, only: Sequence[str]) -> Group:
-        """Return the group with the rows whose names contain one of these texts, and the rows they require."""
+        """Return the group with only the rows whose names contain one of these strings, and the rows they require."""
         by_name = {row.name: row for row in self.rows}
         names = {row.name for row in self.rows if not only or any(word in self.title(row) for word in only)}
         while required := {name for row in names for name in by_name[row].requires} - names:
@@ -95,7 +95,7 @@ def _run(
     except CommandFailed as error:
         print(f"{title}: {error}", file=sys.stderr, flush=True)
         measures.append(Measure(str(error).splitlines()[0], "", False))
-    except Exception as error:  # the other rows go on
+    except Exception as error:  # the other rows continue
         traceback.print_exc()
         measures.append(Measure(f"{type(error).__name__}: {error}", "", False))
     seconds, cpu = time.perf_counter() - began, programs.cpu - cpu

@@ -1,4 +1,4 @@
-"""The table of the acceptance run: values beside their floors, and the outcome of the run."""
+"""The table of the acceptance run: values with their floors, and the outcome of the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RowStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ResultLine:
-    """A line of the table. seconds, cpu: of the whole row, on its first line."""
+    """A line of the table. seconds, cpu: those of the whole row, on its first line."""
 
     row: str
     status: RowStatus
@@ -53,5 +53,5 @@ def to_json(lines: Sequence[ResultLine]) -> dict[str, Any]:
 
 
 def exit_code(lines: Sequence[ResultLine]) -> int:
-    """Return 1 if a line failed; rows that were not run do not count."""
+    """Return 1 if a line failed; rows that were not run are ignored."""
     return int(any(line.status is RowStatus.FAILED for line in lines))

@@ -32,19 +32,19 @@ def command(
 ) -> None:
     """Do the work of `indexmill build` in waves: groups of shards, each finished before the next begins.
 
-    The memory and disk space of a wave do not grow with the corpus; those of the last stages, which read all of it, do.
+    The memory and disk space of a wave do not grow with the corpus; those of the last stages, which read it all, do.
     A backfill may stop at any time (Ctrl-C, SIGTERM, a crash): the next one continues where it stopped, and so does
     `indexmill build`; with --cold it starts again.
 
-    Readers keep the last version until the end. With --publish-every, the shards so far are also published on the way,
-    unless documents of the last version would be missing. The final version is the one that `indexmill build` would
+    Readers keep the last version until the end. With --publish-every, the finished shards are also published on the
+    way, unless documents of the last version would be missing. The final version is the one `indexmill build` would
     publish. Exit codes are those of `indexmill build`.
 
     With llm.batch, language models are called through the endpoint's Batch API, which is cheaper and answers within a
     day; `indexmill batches` lists the open batches.
     """
     progress = begin("backfill", configuration)
-    from flows import local  # after the first line: this takes seconds
+    from flows import local  # takes seconds, so after the first line
     from tasks.pipeline.backfill import Waves
 
     waves = Waves(configuration.run.wave_shards, publish_every)

@@ -21,7 +21,7 @@ _COLUMNS = {name: name for name in ("id", "state", "questions", "stage", "model"
 
 @click.command("batches")
 @click.option("--cancel", metavar="ID", help="End this batch at the endpoint; its answers so far are kept.")
-@click.option("--give-up", metavar="ID", help="Drop this batch here: its answers are lost, and may be paid for again.")
+@click.option("--give-up", metavar="ID", help="Forget this batch: its answers are lost, and may be paid for again.")
 @common
 def command(options: Options, cancel: str | None, give_up: str | None) -> None:
     """List the batches that `backfill` with llm.batch sent to an endpoint and that are not collected yet.
@@ -30,8 +30,8 @@ def command(options: Options, cancel: str | None, give_up: str | None) -> None:
     cancelled batch ends within minutes with the answers so far; the next run keeps them and sends the other prompts
     directly. Give up a batch that its endpoint no longer knows.
 
-    Exit codes: 0 done; 2 there is no such batch, or these settings name another endpoint or cannot call it; 5 another
-    run is at work and waits for the batch to be given up.
+    Exit codes: 0 done; 2 no such batch exists, or the settings name another endpoint or one that cannot be called; 5
+    another run is at work: wait for it before giving up a batch.
     """
     if cancel is not None and give_up is not None:
         raise BadInput("--cancel and --give-up exclude each other: give one of them")
@@ -41,7 +41,7 @@ def command(options: Options, cancel: str | None, give_up: str | None) -> None:
         _give_up(options, give_up)
     else:
         rows = [_row(batch) for batch in batches.begun(store_of(options))]
-        lines = [table_of(_COLUMNS, rows) if rows else "no batch is at an endpoint"]
+        lines = [table_of(_COLUMNS, rows) if rows else "there are no open batches"]
         print_result(options, {"batches": rows}, lines)
 
 
@@ -65,7 +65,7 @@ def _cancel(options: Options, name: str) -> None:
         raise BadInput(f"{name} is not an open batch at an endpoint: `indexmill batches` lists the batches")
     endpoint = OpenAiBatches(open_llm(configuration_of(options).llm))
     if endpoint.where != batch.request.endpoint:
-        raise BadInput(f"{batch}: llm.base_url is that of {endpoint.where}")
+        raise BadInput(f"{batch}: llm.base_url belongs to {endpoint.where}")
     shown = endpoint.cancel(batch.started.batch_id)
     status = "unknown" if shown is None else shown.status
     result = {"id": batch.id, "batch_id": batch.started.batch_id, "status": status}

@@ -58,7 +58,7 @@ def command(
     continues), 130 interrupted.
     """
     progress = begin("build", configuration)
-    from flows import local  # after the first line: this takes seconds
+    from flows import local  # takes seconds, so after the first line
     from flows.plan import make_plan, read_plan
     from tasks.pipeline.plan.plan import Approved
 

@@ -32,11 +32,11 @@ S = TypeVar("S", bound=EndpointSettings)
 def command(options: Options, changed: bool) -> None:
     """Print every setting with its value and where it comes from: the file, an option, or the default.
 
-    Passwords in URLs are hidden. Keys of models behind endpoints are never printed, only whether there is one and where
-    it was found; no model is called. Exit code 2: the configuration is wrong.
+    Passwords in URLs are hidden. Keys of models behind endpoints are never printed, only whether one was found
+    and where; no model is called. Exit code 2: the configuration is invalid.
     """
     configuration = configuration_of(options)
-    key, cautions = _key(configuration.llm, open_llm)  # first, so that its text is known to `redacted`
+    key, cautions = _key(configuration.llm, open_llm)  # first, so that `redacted` knows the key
     encoder_key, more = _key(configuration.embed, open_embeddings)
     cautions += more
     settings = without_secrets(configuration.model_dump(mode="json"))
@@ -95,7 +95,7 @@ def _key_text(key: Mapping[str, Any]) -> str:
 
 
 def _defaults(path: Path | None) -> dict[str, Any]:
-    """Return the settings of an empty file, and those of a corpus with paths alone, by dotted name."""
+    """Return the settings of an empty file, and of a corpus with only paths, by dotted name."""
     store = anchored(DEFAULT_STORE, Path() if path is None else path.parent)
     corpus = CorpusSettings(paths=("unset",)).model_dump(mode="json", exclude={"paths"})
     settings = Configuration().model_dump(mode="json") | {"store": store, "corpus": corpus}

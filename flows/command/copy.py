@@ -52,12 +52,12 @@ def command(
     """Copy a version of STORE into the store at URL, where it becomes the newest.
 
     STORE and URL are folders, or s3://, gs:// or az:// URLs. A store is created at URL if there is none. The copy gets
-    the next number there and has the same manifest, so readers get the same answers to the byte. Its parent is the
-    previously newest version there.
+    the next number there and has the same manifest, so readers get byte-identical answers. Its parent is the version
+    that was the newest there.
 
-    Only files that the other store lacks are sent, each checked against its digest, so a nightly copy costs what
-    changed. An interrupted copy continues where it stopped when you run it again; until it is complete, readers see
-    nothing of it. If the newest version there is this one already, missing files are restored and nothing is published.
+    Only files that the other store lacks are sent, each checked against its digest, so a nightly copy sends only
+    changes. An interrupted copy continues where it stopped when you run it again; until it is complete, readers see
+    nothing of it. If the newest version there is already this one, missing files are restored and nothing is published.
 
     STORE keeps a record of the copy, for `forget` to list: it must be writable. Nothing else is copied, such as its
     history, its aliases, the answers of language models (`indexmill ledger export`) or the parts that the next build
@@ -66,7 +66,7 @@ def command(
     Exit code 3: the other store is on hold after a rollback. Exit code 5: a run is at work there; wait for it.
     """
     if options.store:
-        raise click.UsageError("name the store to copy from first: `indexmill copy STORE URL`, without --store")
+        raise click.UsageError("give the store to copy from as an argument, not by --store: `indexmill copy STORE URL`")
     if version is not None and alias is not None:
         raise click.UsageError("--version and --alias each name a version: give one of them")
     store = open_store(source)

@@ -36,21 +36,21 @@ def command(
     graphml: bool,
     vectors: bool,
 ) -> None:
-    """Copy a snapshot, the newest by default, into the new folder DIR. VERSION is a number, an alias or `newest`.
+    """Copy a snapshot, by default the newest, into the new folder DIR. VERSION is a number, an alias or `newest`.
 
-    DIR holds `tables/**/*.parquet`, `families/<name>/*`, the vectors, `manifest.json`, and `README.md`, a data card.
+    DIR contains `tables/**/*.parquet`, `families/<name>/*`, the vectors, `manifest.json`, and `README.md`, a data card.
     Any tool can read it, and indexmill opens it like a store (`indexmill query "..." --store DIR`), with the same
-    answers. It holds no history: two exports of a snapshot have the same bytes.
+    answers. It contains no history: two exports of a snapshot have the same bytes.
 
-    Every file is checked against its digest while it is copied, and DIR appears under its name once it is complete. A
+    Every file is checked against its digest while it is copied, and DIR appears under its name once complete. A
     folder that is not empty is refused. The store keeps a record of every export, to list the copies that a later
     `forget` cannot reach; so a read-only store cannot be exported. A build may be at work.
 
-    `--tables graphrag` writes the tables that tools for GraphRAG read: documents, text_units, entities, relationships,
-    communities and community_reports, in its columns. `--graphml` writes files for Gephi and similar tools:
+    `--tables graphrag` writes the tables that GraphRAG's tools read, with their columns: documents, text_units,
+    entities, relationships, communities and community_reports. `--graphml` writes files for Gephi and similar tools:
     `graph.graphml` if entities are described, with any communities, and a file for each family that has its own graph.
-    `--vectors` writes passages, entities and texts of families, each a table with vectors that LanceDB, Qdrant and
-    pgvector load; the card has the commands. indexmill itself opens none of these.
+    `--vectors` writes passages, entities and texts of families, each as a table with vectors that LanceDB, Qdrant
+    and pgvector load; the data card has the commands. indexmill itself opens none of these.
     """
     if len(arguments) > 2 or (alias is not None and len(arguments) > 1):
         raise click.UsageError("give a version and a folder, `indexmill export 7 DIR`, or --alias and a folder")

@@ -30,7 +30,7 @@ from storage.forget import dry_run as preview
 
 @click.command("forget")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
-@click.option("--no-build", is_flag=True, help="Publish nothing; refused if the newest version holds a document.")
+@click.option("--no-build", is_flag=True, help="Publish nothing; refused if the newest version has one of them.")
 @click.option("--allow-shrink", is_flag=True, help="For the build: see `indexmill build --help`.")
 @workers_option
 @cluster_options
@@ -53,13 +53,13 @@ def command(
     An ID names a document, never a version: `indexmill gc` removes old versions. The command shows what it will
     withdraw and remove, and asks for confirmation unless --yes is given.
 
-    This cannot be undone: later builds exclude the documents, even if the corpus still holds them. If the newest
-    version holds one, the configured corpus is built and published without them. Then every older version that holds
-    one is withdrawn, aliases that point to it move to the newest version, and everything that could hold a trace is
-    removed at once. Exported copies are out of reach, and listed.
+    This cannot be undone: later builds exclude the documents, even if the corpus still has them. If the newest
+    version has one, the configured corpus is built and published without them. Then every older version that has one
+    is withdrawn, aliases that point to it move to the newest version, and everything that could contain a trace is
+    removed at once. Exported copies cannot be reached; they are listed.
 
-    Later builds also exclude an id that no version holds. If the command is interrupted, run it again to finish. Exit
-    codes are those of `indexmill build`; also 2 if a build is needed and no corpus is configured.
+    Later builds also exclude an id that no version has. If the command is interrupted, run it again to finish. Exit
+    codes are those of `indexmill build`; also 2 if a build is needed but no corpus is configured.
     """
     try:
         "".join(ids).encode("utf-8")
@@ -81,7 +81,7 @@ def command(
         planned = None
         with Waiting("looking for the documents in every version", only_terminals=True):
             search = Search(store, ids)
-            if not (search.newest_holds and why_not):  # which `forget` refuses
+            if not (search.newest_holds and why_not):  # `forget` refuses this case
                 planned = _planned(ids, search, _counted(preview(store, search)))
         if planned is not None:
             _ask(ids, planned)
@@ -102,7 +102,7 @@ def command(
 
 
 def _counted(forgetting: Forgetting) -> dict[str, Any]:
-    """Count the files to remove, in the form of the record of a removal."""
+    """Count the files to remove, in the form of a `ForgetRecord`."""
     counts: dict[str, Any] = dataclasses.asdict(forgetting)
     counts["bytes"] = sum(counts["blobs"].values())
     counts |= {name: len(counts[name]) for name in ("blobs", "receipts", "records", "answers")}
@@ -113,12 +113,12 @@ def _counted(forgetting: Forgetting) -> dict[str, Any]:
 
 
 def _planned(ids: Sequence[str], search: Search, removal: Mapping[str, Any]) -> list[str]:
-    """Describe the planned removal as lines, with a note on ids that no version holds and that look like versions."""
+    """Describe the planned removal as lines, with a note on unknown ids that look like version numbers."""
     numbers = {str(ref.version) for ref in search.there}
     return [
         *_lines(ids, frozenset(search.known_ids), removal, dry_run=True, build=search.newest_holds),
         *(
-            f"{name} is taken for the id of a document, not for version {name}: `indexmill gc` removes versions"
+            f"{name} is treated as a document id, not as version {name}: `indexmill gc` removes versions"
             for name in ids
             if name in numbers and name not in search.known_ids
         ),
@@ -126,7 +126,7 @@ def _planned(ids: Sequence[str], search: Search, removal: Mapping[str, Any]) -> 
 
 
 def _ask(ids: Sequence[str], lines: Sequence[str]) -> None:
-    """Show what would be done and ask for confirmation; exits unless confirmed, and raises BadInput without input."""
+    """Show what would be done and ask for confirmation; exits without it, and raises BadInput without input."""
     click.echo("\n".join(lines), err=True)
     these = "this document" if len(ids) == 1 else f"these {len(ids)} documents"
     try:
@@ -134,7 +134,7 @@ def _ask(ids: Sequence[str], lines: Sequence[str]) -> None:
     except click.Abort as error:
         if isinstance(error.__context__, KeyboardInterrupt):
             raise KeyboardInterrupt from None
-        raise BadInput("there was no confirmation, so nothing was done: --yes forgets without asking") from None
+        raise BadInput("there was no confirmation, so nothing was done; use --yes to skip the question") from None
     if not confirmed:
         click.echo("nothing was done", err=True)
         click.get_current_context().exit(1)
@@ -163,7 +163,7 @@ def _lines(
     removed = "would be removed" if dry_run else "removed"
     at_most = "at most " if build else ""
     if build:
-        lines.append("the newest version holds these documents: a version without them would be built first")
+        lines.append("the newest version contains these documents: a version without them would be built first")
     for document_id in ids:
         if document_id not in known_ids:
             lines.append(f"{escaped(document_id)}: found nowhere; later builds exclude it all the same")
@@ -180,7 +180,7 @@ def _lines(
         f"answers of language models: {removal['answers']:,} {removed}; questions of batches: {removal['questions']:,}"
     )
     lines += [
-        f"out of reach until it ends and is collected: {batch} holds texts of them" for batch in removal["batches"]
+        f"out of reach until it ends and is collected: {batch} contains texts of them" for batch in removal["batches"]
     ]
     for export in removal["exports"]:
         what = "the ledger" if export["version"] is None else f"version {export['version']}"

@@ -56,10 +56,10 @@ def command(
     Blobs and receipts are removed in two steps: unneeded files are set aside, and a gc at least an hour later removes
     those that are still unneeded. --now does both at once.
 
-    Without --keep-last and --keep-within every version is kept, and only files that none of them needs are removed.
-    With either, the versions that neither keeps are removed, but never the newest and none that an alias points to. The
-    number of a removed version is not used again, and its readers get an error that says so. gc is safe beside readers
-    at any time. The next gc finishes one that was interrupted.
+    Without --keep-last and --keep-within, every version is kept, and only files that none of them needs are removed.
+    With either, the versions that neither keeps are removed, but never the newest version or one that an alias points
+    to. The number of a removed version is not used again, and its readers get an error that says so. gc is safe while
+    readers are at work. The next gc finishes an interrupted one.
     """
     store = store_of(options)
     wait = 0.0 if now else lease.STALE

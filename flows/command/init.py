@@ -24,8 +24,8 @@ _SAMPLE = Path(__file__).resolve().parents[2] / "sample"
 def command(options: Options, folder: Path) -> None:
     """Write indexmill.yaml, with every setting explained, and a small sample corpus into FOLDER.
 
-    With --corpus no sample is written; a corpus that does not exist is refused. The file names the paths of --corpus
-    and --store relative to itself if they are below FOLDER.
+    With --corpus, no sample is written; a corpus that does not exist is refused. The paths of --corpus and --store are
+    written relative to the file if they are below FOLDER.
     """
     sample = not options.corpus
     empty = _empty_paths(options.corpus)
@@ -50,7 +50,7 @@ def command(options: Options, folder: Path) -> None:
             raise full from error
         raise StoreNotWritable(f"{folder}: cannot be written: {error.strerror}") from error
     for path in empty:
-        click.echo(f"warning: no file of a corpus is under {path} yet", err=True)
+        click.echo(f"warning: there are no corpus files under {path} yet", err=True)
     lines = [f"wrote {folder / name}" for name in sorted(files)]
     change_folder = "" if folder == Path() else f"cd {folder} && "
     lines.append(f"next: {change_folder}indexmill build" + (', then indexmill query "..."' if sample else ""))
@@ -58,7 +58,7 @@ def command(options: Options, folder: Path) -> None:
 
 
 def _empty_paths(corpus: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a corpus's paths without a file; raises BadInput for one that does not exist, as a build would."""
+    """Return the corpus paths that contain no file; raises BadInput for a missing path, as a build would."""
     if not corpus:
         return ()
     try:
@@ -69,7 +69,7 @@ def _empty_paths(corpus: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _from_file(path: str, folder: Path) -> str:
-    """Return a path of the command line as the configuration file in ``folder`` writes it.
+    """Return a path from the command line in the form for the configuration file in ``folder``.
 
     An absolute path, or one that begins with ``~``, stays as it is. A relative path becomes relative to ``folder`` if
     it is below that, and absolute otherwise.

@@ -26,14 +26,14 @@ def command() -> None:
 
     An answer is stored under the hash of everything that determines it: model, prompt, schema, parameters, texts. A
     build that needs the same answer again takes it from the ledger and pays nothing. Neither `gc` nor `build --cold`
-    removes answers; `forget` removes those that come from a forgotten document.
+    removes answers; `forget` removes those derived from a forgotten document.
     """
 
 
 @command.command("stats", short_help="Count the answers and what they cost.")
 @common
 def stats(options: Options) -> None:
-    """Count the answers by model and task, with their tokens and their bytes."""
+    """Count the answers by model and task, with their tokens and bytes."""
     store, progress = store_of(options), make_progress()
     progress.begin("stats", len(ledger_prefixes()))
     statistics, damaged, lost = ledger.stats(store, lambda: progress.advance("stats"))
@@ -62,8 +62,8 @@ def stats(options: Options) -> None:
 def export(options: Options, file: Path) -> None:
     """Write all answers to FILE as JSON Lines, compressed if its name ends in .gz.
 
-    The file appears under its name once it is complete; an existing file is refused. It holds text of the corpus: the
-    store keeps a record of the export, and `forget` lists it among the copies that are out of reach. A build may be at
+    The file appears under its name once complete; an existing file is refused. It contains text of the corpus, so the
+    store keeps a record of the export, and `forget` lists it among the copies that it cannot reach. A build may be at
     work; answers that it receives meanwhile may be missing.
     """
     report = export_ledger(store_of(options), file, progress=make_progress())
@@ -84,8 +84,8 @@ def import_(options: Options, file: Path, dry_run: bool) -> None:
     """Add the answers of FILE, which `ledger export` wrote from this store or another one.
 
     Answers that the store already has are kept. A line that is not exactly as it was exported is rejected, counted, and
-    listed by `indexmill quarantine`; answers that come from a forgotten document are left out. A build checks an
-    imported answer against its schema before it uses it. Exit codes: 2 no line is a record, 5 a run is at work.
+    listed by `indexmill quarantine`; answers derived from a forgotten document are left out. A build checks an
+    imported answer against its schema before it uses it. Exit codes: 2 there is no valid line, 5 a run is at work.
     """
     report = import_ledger(store_of(options), file, progress=make_progress(), dry_run=dry_run)
     reasons = dict(sorted(report.reasons.items()))

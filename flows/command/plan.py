@@ -42,12 +42,12 @@ def command(
 ) -> None:
     """Show what the next build would do with these options: documents, parts, vectors, LLM calls, cost, bytes and time.
 
-    Nothing in the store changes and no lease is taken: you can plan while a build is running, on a read-only store, or
-    before there is a store. The exit code is that of a build that fails before it makes anything: 2 bad input or
+    Nothing in the store changes and no lease is taken: you can plan while a build is running, for a read-only store, or
+    before a store exists. The exit code is that of a build that fails before it makes anything: 2 bad input or
     configuration, 3 refused by a gate, 4 above --max-cost.
     """
     progress = begin("plan", configuration)
-    from flows.plan import make_plan, write_plan  # after the first line: this takes seconds
+    from flows.plan import make_plan, write_plan  # takes seconds, so after the first line
     from tasks.pipeline.plan.plan import Approved
 
     plan = make_plan(configuration, progress=progress, **how)

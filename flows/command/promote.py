@@ -27,7 +27,7 @@ def command(options: Options, version: str | None, alias: str | None, remove: st
     another command moved the alias elsewhere at the same moment.
     """
     if (remove is None) == (version is None) or (version is None) != (alias is None):
-        raise click.UsageError("give a version and a name, `indexmill promote 7 prod`, or --remove and a name")
+        raise click.UsageError("give a version and a name, as in `indexmill promote 7 prod`, or --remove and a name")
     store = store_of(options)
     if remove is not None:
         moved = remove_alias(store, remove, note=note)

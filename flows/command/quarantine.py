@@ -15,13 +15,13 @@ _PROMPT = {"key": "prompt", **{name: name for name in ("task", "model", "reason"
 
 
 @click.command("quarantine")
-@click.option("--run", "run_id", metavar="ID", help="List those of this run; by default of the last one.")
+@click.option("--run", "run_id", metavar="ID", help="Run to list; by default, the last run and all prompts.")
 @common
 def command(options: Options, run_id: str | None) -> None:
     """List rejected rows of the corpus, and prompts that no language model answered.
 
     The rows are those that one run rejected. The prompts are all that still have no usable answer, or with --run those
-    that this run gave up; `indexmill build --retry-refused` sends them again.
+    that this run gave up on; `indexmill build --retry-refused` sends them again.
     """
     store = store_of(options)
     prompts = [
@@ -40,7 +40,7 @@ def command(options: Options, run_id: str | None) -> None:
     elif run_id is None:
         lines.append("no run has read a corpus yet")
     elif not prompts:
-        lines.append(f"run {run_id} refused nothing")
+        lines.append(f"run {run_id} rejected nothing")
     if prompts:
         lines.append(table_of(_PROMPT, prompts))
     print_result(options, {"run": run_id, "quarantined": len(rows), "rows": rows, "prompts": prompts}, lines)

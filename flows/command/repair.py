@@ -25,7 +25,7 @@ _DAMAGE = {"missing": "is missing", "damaged": "is damaged", "unreadable": "cann
 _MEANING = {
     "rebuild": "the next build makes it again if corpus and settings are unchanged",
     "dropped": "no reader needs it, and a build that does makes it again",
-    "lost": "only a copy has it: give one with --from",
+    "lost": "only a copy can restore it: give one with --from",
     "unreadable": "left as it is: check the permissions and the disk, or give a copy with --from",
 }
 
@@ -45,13 +45,13 @@ def command(options: Options, version: str | None, sources: tuple[str, ...], dry
     """Find damaged and missing files, restore them from copies, and remove the rest so that a build makes them again.
 
     Reads every blob that the versions need, or only those of VERSION (a number, an alias or `newest`). A damaged blob
-    is replaced by the same bytes from any copy, in a bucket also from this machine's cache; damage in a copy does no
+    is replaced by the same bytes from any copy, for a bucket also from this machine's cache; damage in a copy does no
     harm. A damaged blob that no copy has is removed: `indexmill build` makes the blobs of the newest version again, to
     the same bytes. An undamaged blob is never removed. Damaged records of versions, aliases, holds and exports are
     restored only from a copy of the same store.
 
     Exit codes: 0 everything is intact, 5 a build is at work, 7 something is still missing or, with --dry-run, there is
-    something to do; the output says whether a build can make it or only a copy has it.
+    something to do; the output says whether a build can make it or only a copy can restore it.
     """
     copies = [open_copy(store_location(source)) for source in sources]
     store = place_of(options.store_path())

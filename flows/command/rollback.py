@@ -19,7 +19,7 @@ def command(options: Options, version: str, note: str) -> None:
     """Make VERSION (a number, an alias or `newest`) the newest again and put the store on hold.
 
     A new version with the same manifest is published, and nothing is removed. Readers that open the newest version get
-    the answers of VERSION to the byte; readers that open an alias notice nothing (see `indexmill promote`).
+    exactly the answers of VERSION; readers that open an alias notice nothing (see `indexmill promote`).
 
     While the store is on hold, `indexmill build` ends with exit code 3: it would undo the rollback. Correct the corpus
     or the settings, then run `indexmill resume`.
@@ -32,6 +32,6 @@ def command(options: Options, version: str, note: str) -> None:
     if done.published:
         line = f"published version {done.version}, which is version {done.target} again"
     else:
-        line = f"nothing to publish: version {done.version}, the newest, is version {done.target} already"
+        line = f"nothing to publish: version {done.version}, the newest, is already version {done.target}"
     result = {**dataclasses.asdict(done), "hold": done.hold.model_dump(mode="json")}
     print_result(options, result, [line, "builds are on hold; `indexmill resume` allows them again"])

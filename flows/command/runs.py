@@ -40,7 +40,7 @@ def command(options: Options, run_id: str | None) -> None:
 def listing(summaries: Sequence[Mapping[str, Any]], columns: int | None = None, style: TerminalStyle = PLAIN) -> str:
     """Format runs as a table, one per line: command, state, duration, and the cause of a failure.
 
-    columns: of a terminal. The cause is cut to the remaining width; if that is small, it gets a separate line.
+    columns: the width of a terminal. The cause is cut to the rest of the line, or gets its own line if that is short.
     """
     refused = any(run["quarantined"] for run in summaries)
     titles = ["run", "started (UTC)", "command", "state", "version", "duration", *["refused"] * refused]
@@ -112,7 +112,7 @@ _FACTS = (
 )
 
 _NAMES = {"seconds": "duration", "quarantined": "refused rows"}
-"""The labels of facts that differ from their names."""
+"""The labels of facts whose labels differ from their names."""
 
 _COLUMNS = {
     "parts_made": "made",
@@ -132,10 +132,10 @@ _COLUMNS = {
     "embed_tokens": "vector tokens",
     "cost": "cost",
 }
-"""The counts of a stage in its row, with their titles."""
+"""The counts in the row of a stage, with the titles of their columns."""
 
 _UNLESS_ZERO = frozenset(_COLUMNS) - {"parts_made", "parts_reused", "wall_seconds", "seconds", "bytes_made"}
-"""The counts whose column is left out if they are zero in all stages."""
+"""The counts whose columns are left out if they are zero in all stages."""
 
 
 def described(run: Mapping[str, Any]) -> Iterator[str]:

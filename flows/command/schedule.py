@@ -18,15 +18,15 @@ from indexmill.errors import BadInput
 @cluster_options
 @common
 def command(options: Options, cron: str, timezone: str, dask: str | None, insecure_cluster: bool) -> None:
-    """Run `indexmill build` by a schedule, until this command is stopped.
+    """Run `indexmill build` on a schedule, until this command is stopped.
 
     Runs never overlap. Each is a separate process with its own Prefect server, unless PREFECT_API_URL names one. A run
     is skipped if another command holds the lease, or if it comes due while one is at work. After the machine slept, one
     run makes up for all missed ones.
 
     SIGTERM and Ctrl-C stop a run at work cleanly, and the next one continues from there. `indexmill runs` and
-    `indexmill status` show how the runs ended; with --json each run prints its object on a line. Every other line
-    begins with the time, in UTC.
+    `indexmill status` show how the runs ended; with --json, each run prints one object on one line. Every other
+    line begins with the time, in UTC.
     """
     path = options.configuration_path()
     if path is None:

@@ -52,7 +52,7 @@ _BUILD_OPTIONS = (
     click.option(
         "--full", is_flag=True, help="Read every file and row again, even if unchanged since the last version."
     ),
-    click.option("--strict", is_flag=True, help="Exit with 2, publishing nothing, if a row is refused."),
+    click.option("--strict", is_flag=True, help="Exit with 2 and publish nothing if a row is refused."),
     click.option(
         "--allow-shrink",
         is_flag=True,
@@ -124,7 +124,7 @@ def build_options(command: _Command) -> _Command:
 
 
 def run_options(command: _Command) -> _Command:
-    """Add the options of commands that build: `note`, and a cluster and a budget that `build_options` takes."""
+    """Add the options of commands that build: `note`, and those of the cluster and the budget for `build_options`."""
     return _with_options(command, _RUN_OPTIONS)
 
 
@@ -220,7 +220,7 @@ def table_of(columns: Mapping[str, str], rows: Iterable[Mapping[str, Any]]) -> s
 
 
 def quality_lines(quality: Mapping[str, Any]) -> Iterator[str]:
-    """Describe the recall that a gate measured: a line for each method, and one for skipped questions."""
+    """Describe the recall that a gate measured: a line for each method, and a line for skipped questions."""
     compared = quality["compared"] or {"before": {}, "now": {}, "version": None}
     for method, recall in quality["recall"].items():
         line = f"recall@{quality['k']} of {method}: {recall:.4f}"

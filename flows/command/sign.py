@@ -30,7 +30,7 @@ def command(options: Options, version: str | None, key: Path | None, new_key: Pa
     and open only versions signed with it: `--trust FILE` of query, answer, evaluate, show, verify, copy and promote,
     `trust=` of `indexmill.open` and `indexmill.follow`. least_version and most_days keep an old version from being
     served as a new one. A version may have any number of signatures; to change keys, sign with both until all readers
-    have the new one.
+    have the new key.
 
     A build signs the version it publishes if `run.signing_key_file` names a key.
 
@@ -38,7 +38,7 @@ def command(options: Options, version: str | None, key: Path | None, new_key: Pa
     `export`.
     """
     if (key is None) == (new_key is None):
-        raise click.UsageError("give a private key, `indexmill sign 7 --key FILE`, or --new-key FILE to make one")
+        raise click.UsageError("give a private key, as in `indexmill sign 7 --key FILE`, or --new-key FILE to make one")
     if new_key is not None:
         public = _write_key(new_key)
         print_result(options, {"key": public, "file": str(new_key)}, [f"wrote {new_key}; its public key is", public])
@@ -55,7 +55,7 @@ def _write_key(path: Path) -> str:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise BadInput(f"{path} exists and is not overwritten: give another name") from None
+        raise BadInput(f"{path} exists and is not overwritten: choose another name") from None
     except OSError as error:
         raise BadInput(f"{path}: the key cannot be written: {error.strerror}") from error
     with os.fdopen(descriptor, "w", encoding="ascii") as file:

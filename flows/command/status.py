@@ -20,7 +20,7 @@ from indexmill.text.printable import printable
     "--max-age",
     type=Duration(),
     metavar="TIME",
-    help="Exit with 1 if the index is older than this, such as 26h, 90m or 2d; by default no age is too old.",
+    help="Exit with 1 if the index is older than this, such as 26h, 90m or 2d; by default, any age is accepted.",
 )
 @common
 def command(options: Options, max_age: float | None) -> None:
@@ -29,8 +29,8 @@ def command(options: Options, max_age: float | None) -> None:
     The age counts from the start of the last run that compared the published index with the corpus, whether it
     published a version or found nothing to do. Problems are also printed on standard error.
 
-    Exit codes: 0 fresh, 1 older than --max-age or nothing published yet, 2 no store; whatever the age, 3 the last build
-    was refused, 7 its candidate waits for `indexmill publish`, 8 on hold, 9 rolled back with no build since.
+    Exit codes: 0 fresh, 1 older than --max-age or nothing published yet, 2 no store. At any age: 3 the last build was
+    refused, 7 its candidate waits for `indexmill publish`, 8 on hold, 9 rolled back with no build since.
     """
     with Waiting("reading the records of the runs", only_terminals=True):
         status = read_status(store_of(options), time.time(), max_age)

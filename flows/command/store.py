@@ -25,8 +25,8 @@ def command() -> None:
 def check(options: Options, url: str | None) -> None:
     """Check that an object store keeps the promises an index relies on. URL: s3://BUCKET/PREFIX, gs:// or az://.
 
-    Without URL the configured store is checked. Services that speak the protocol of S3 differ in their promises: some
-    let two writers create the same name, so that two runs would publish the same version. Each promise is checked with
+    Without URL, the configured store is checked. Services that speak S3's protocol differ in their promises: some let
+    two writers create the same name, so that two runs would publish the same version. Each promise is checked with
     real requests: create-only writes, a race of twenty writers, reads and listings right after writes, uploads in parts
     and ranged reads. About 40 MB are transferred, below PREFIX/tmp/, and removed again. The first build into a new
     store does a short form of this check.
@@ -35,7 +35,7 @@ def check(options: Options, url: str | None) -> None:
     """
     where = url or options.store_path()
     if not is_bucket(where):
-        raise BadInput(f"{where} is a folder, and only an object store needs this check: give s3://BUCKET/PREFIX")
+        raise BadInput(f"{where} is a folder, but only object stores need this check: give s3://BUCKET/PREFIX")
     bucket, progress = Bucket(where), make_progress()
     progress.begin("store check", len(PROMISES))
     results = []

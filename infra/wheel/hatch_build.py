@@ -1,4 +1,4 @@
-"""The content of the wheel `indexmill-pipeline`: the pipeline's packages inside one folder of their own."""
+"""The content of the wheel `indexmill-pipeline`: the pipeline's packages in a separate folder."""
 
 from __future__ import annotations
 

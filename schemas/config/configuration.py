@@ -48,7 +48,7 @@ class Configuration(Settings):
     def _in_one_currency(cls, value: dict[str, Price]) -> dict[str, Price]:
         currencies = sorted({price.currency for price in value.values()})
         if len(currencies) > 1:
-            raise ValueError(f"prices in {' and '.join(currencies)} cannot be added up; give all in one currency")
+            raise ValueError(f"prices in {' and '.join(currencies)} cannot be added up; use a single currency")
         return value
 
     @field_validator("store", mode="before")
@@ -60,14 +60,14 @@ class Configuration(Settings):
     def _gates_ask_what_is_built(self) -> Configuration:
         for name in self.gates.methods if self.gates.questions is not None else ():
             if not METHODS[name].always and not getattr(self.families, name).enabled:
-                raise ValueError(f"gates.methods names {name!r}, and families.{name} is not enabled")
+                raise ValueError(f"gates.methods names {name!r}, but families.{name} is not enabled")
         return self
 
     @model_validator(mode="after")
     def _recogniser_has_a_model(self) -> Configuration:
         if self.recognise.asks_llm and self.llm.backend == "extractive":
             raise ValueError(
-                "recognise.recogniser is 'llm', and llm.backend is 'extractive', which is no language model: set "
+                "recognise.recogniser is 'llm', and llm.backend is 'extractive', which is not a language model: set "
                 "llm.backend to openai and llm.model to a model's name, or the recogniser to 'rules'"
             )
         return self
@@ -79,7 +79,7 @@ class Configuration(Settings):
         for model in models if self.llm.budget.cost is not None else ():
             if model not in self.prices:
                 raise ValueError(
-                    f"llm.budget.cost is set, and `prices` has no price for {model!r}: give its price per million "
+                    f"llm.budget.cost is set, but `prices` has no price for {model!r}: give its price per million "
                     "tokens, or a budget in tokens"
                 )
         return self

@@ -17,7 +17,7 @@ from schemas.config.configuration import Configuration
 from schemas.corpus import CorpusSettings
 
 _HEADER = """\
-# The configuration of an index. Every setting is here with its default; delete those you do not change.
+# The configuration of an index. It shows every setting with its default; delete those you do not change.
 # Paths are relative to this file. The command line's --store and --corpus override it.
 """
 
@@ -59,7 +59,7 @@ def _model_of(name: str, field: FieldInfo) -> type[BaseModel] | None:
 
 
 def scalar(value: Any) -> str:
-    """The value of a setting on one line of YAML."""
+    """Return the value of a setting as one line of YAML."""
     plain = value if isinstance(value, (dict, list, tuple, int, float)) or value is None else str(value)
     text: str = yaml.safe_dump(plain, default_flow_style=True, allow_unicode=True, width=1000)
     return text.removesuffix("\n").removesuffix("\n...")

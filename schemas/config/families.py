@@ -62,12 +62,12 @@ class FamilySection(Settings):
 
 
 class FusedSettings(Settings):
-    """How the methods are combined; it makes no artifact."""
+    """How the methods are combined; this makes no artifact."""
 
     parameters: Annotated[_Values, _validated_by(FusedParameters)] = Field(
         default_factory=dict,
-        description="the weight of each method and the pool, where they differ from the defaults; `evaluate --fit` "
-        "finds them",
+        description="the weights of methods and the pool, if they differ from the defaults; `evaluate --fit` finds "
+        "them",
     )
 
 
@@ -81,7 +81,7 @@ class Bm25Settings(FamilySection):
     """Settings of lexical retrieval."""
 
     title_weight: int = Field(
-        3, ge=1, le=100, description="how often a title counts in each of its passages, if split.title_in_passage"
+        3, ge=1, le=100, description="how many times a title counts in each of its passages, if split.title_in_passage"
     )
     parameters: Annotated[_Values, _validated_by(Bm25Parameters)] = _parameters()
 
@@ -98,7 +98,7 @@ class ZoomGraphSettings(FamilySection):
     threshold: float = Field(
         3.0, ge=0.0, le=10.0, description="standard deviations above a row's mean of exp(cos) that a link exceeds"
     )
-    cap: int = Field(64, ge=1, le=4096, description="maximum links that a row chooses; links from other rows add to it")
+    cap: int = Field(64, ge=1, le=4096, description="maximum links that a row chooses; other rows may add links")
     exact_rows: int = Field(
         65_536, ge=0, description="above this number of rows, means and deviations are estimated instead of computed"
     )
@@ -126,7 +126,7 @@ class LshTreeSettings(FamilySection):
     def _halves_fit(self) -> LshTreeSettings:
         if self.largest < 2 * self.smallest - 1:
             raise ValueError(
-                f"largest {self.largest} is below 2 x smallest - 1 = {2 * self.smallest - 1}: a segment that overflows "
+                f"largest {self.largest} is below 2 x smallest - 1 = {2 * self.smallest - 1}: an overfull segment "
                 "could not be halved"
             )
         return self
@@ -143,13 +143,13 @@ class CommunityTreeSettings(FamilySection):
         "codicil", description="how links by content are added: codicil: the best of all links; knn: all neighbours"
     )
     clustering: Literal["leiden"] = Field(
-        "leiden", description="how communities are found; a refresh starts from the previous version's"
+        "leiden", description="how communities are found; a refresh starts from those of the previous version"
     )
     levels: int = Field(4, ge=1, le=8, description="maximum levels of communities")
-    fewest: int = Field(5, ge=2, le=1_000_000, description="minimum nodes of a level to build another above it")
+    fewest: int = Field(5, ge=2, le=1_000_000, description="minimum nodes of a level for another level above it")
     grain: int = Field(400, ge=0, description="nodes for each step of Leiden's resolution; 0: plain modularity")
     largest: int = Field(50, ge=0, description="maximum members of a community; 0: no bound")
-    neighbours: int = Field(10, ge=0, le=256, description="nearest nodes to which each is linked by content (k)")
+    neighbours: int = Field(10, ge=0, le=256, description="nearest nodes that each node is linked to by content (k)")
     threshold: float = Field(0.6, ge=-1, le=1, description="minimum cosine of a link by content, with knn")
     alpha: float = Field(0.5, ge=0, le=1, description="weight of shared neighbours against content, with codicil")
     seed: int = Field(0, ge=0, lt=2**31, description="the seed of the clustering")
@@ -158,7 +158,7 @@ class CommunityTreeSettings(FamilySection):
         3_000, ge=200, le=200_000, description="the approximate tokens of members and relations in a report's prompt"
     )
     group: int = Field(512, ge=1, le=65_536, description="maximum communities whose reports make one part")
-    m: int = Field(16, ge=1, le=128, description="minimum links of a node in its level of C-HNSW (M); maximum is twice")
+    m: int = Field(16, ge=1, le=128, description="minimum links of a node in its level of C-HNSW (M); maximum: 2 M")
     parameters: Annotated[_Values, _validated_by(CommunityTreeParameters)] = _parameters()
 
 
@@ -169,7 +169,7 @@ class HeterographSettings(FamilySection):
 
     enabled: bool = Field(False, description="needs extraction, and works best with a language model")
     neighbours: int = Field(
-        24, ge=0, le=256, description="nearest nodes by vector to which each is linked; 0 for no such links"
+        24, ge=0, le=256, description="number of nearest nodes by vector that each node is linked to; 0: none"
     )
     units: int = Field(20, ge=0, le=1024, description="maximum units in the prompt of one text")
     relations: int = Field(20, ge=0, le=1024, description="maximum relations in the prompt of one text")
@@ -179,9 +179,9 @@ class HeterographSettings(FamilySection):
     )
     attribute_tokens: int = Field(200, ge=16, le=2048, description="the approximate tokens of an attribute")
     element_tokens: int = Field(150, ge=16, le=2048, description="the approximate tokens of a high-level element")
-    elements: int = Field(5, ge=1, le=64, description="maximum high-level elements of a community; one without a model")
+    elements: int = Field(5, ge=1, le=64, description="maximum high-level elements of a community; 1 without a model")
     fewest: int = Field(
-        2, ge=1, le=1_000_000, description="minimum units, relations and attributes of a community to write elements"
+        2, ge=1, le=1_000_000, description="minimum units, relations and attributes of a community that gets elements"
     )
     grain: int = Field(2_000, ge=0, description="nodes for each step of Leiden's resolution; 0: plain modularity")
     largest: int = Field(300, ge=0, description="maximum nodes of a community; 0: no bound")
@@ -192,7 +192,7 @@ class HeterographSettings(FamilySection):
     @model_validator(mode="after")
     def _texts_are_made_of_something(self) -> HeterographSettings:
         if not self.units + self.relations:
-            raise ValueError("units and relations are both 0: texts would have no input; allow some of either")
+            raise ValueError("units and relations are both 0: texts would have no input; raise one of them")
         return self
 
 

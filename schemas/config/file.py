@@ -24,7 +24,7 @@ _SCP = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!:).")
 
 
 def load_configuration(path: Path | None, overrides: dict[str, Any] | None = None) -> Configuration:
-    """Load the configuration of a YAML file (None: the defaults), with overrides applied.
+    """Load the configuration in a YAML file (None: the defaults) and apply overrides.
 
     overrides: nested like the file. Relative paths in the file, and the default store, are resolved against the file's
     folder; a model or recogniser is a path if it looks like one and exists. Raises ConfigurationError naming the file
@@ -51,7 +51,7 @@ def load_configuration(path: Path | None, overrides: dict[str, Any] | None = Non
 
 
 def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
-    """Resolve relative paths against the file's folder, wherever the command is run."""
+    """Resolve relative paths against the file's folder, whatever the working directory."""
     store = content.setdefault("store", DEFAULT_STORE)
     if isinstance(store, str):
         with contextlib.suppress(ValueError):  # the model reports it with the setting's name
@@ -92,7 +92,7 @@ def _anchor(section: dict[str, Any], name: str, folder: Path) -> None:
     """Resolve a setting that is a path or a list of paths; other values stay as they are, URLs included."""
     value = section.get(name)
     if name == "repository" and isinstance(value, str) and _SCP.match(value) and not (folder / value).exists():
-        return  # git's `USER@HOST:PATH`
+        return  # a git address, `USER@HOST:PATH`
     if isinstance(value, str):
         section[name] = _placed(value, folder)
     elif isinstance(value, list):

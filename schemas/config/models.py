@@ -37,37 +37,37 @@ class RecogniseSettings(Settings):
 
 
 class EndpointSettings(Settings):
-    """How a model behind an endpoint of OpenAI's protocol is called. Its key is no setting: see api_key_env."""
+    """How a model behind an endpoint of OpenAI's protocol is called. Its key is not a setting: see api_key_env."""
 
     base_url: str | None = Field(
         None, description="the endpoint, such as http://localhost:8000/v1; default: https://api.openai.com/v1"
     )
     api_key_env: str = Field(
         "OPENAI_API_KEY",
-        description="the name of the environment variable that holds the key; never put the key itself into this file. "
-        "With a base_url and without the variable, no key is sent",
+        description="the name of the environment variable that contains the key; never put the key into this file. "
+        "With a base_url but without the variable, no key is sent",
     )
     api_key_file: Path | None = Field(
-        None, description="a file that holds only the key, instead of the variable; read whenever needed"
+        None, description="a file that contains only the key, instead of the variable; read whenever needed"
     )
     token_provider: (
         Annotated[str, written(r"\w+(\.\w+)*:\w+", "module:function, such as my_package:token", shown=False)] | None
     ) = Field(
         None,
-        description="module:function of an installed package that returns a key, or a coroutine of one, instead of the "
-        "variable; called for every request, so it can return short-lived tokens",
+        description="module:function of an installed package that returns a key, or a coroutine that does, instead of "
+        "the variable; called for every request, so it can return short-lived tokens",
     )
     ca_file: Path | None = Field(None, description="certificates to trust (PEM), instead of the system's")
     proxy: str | None = Field(None, description="the URL of a proxy; default: HTTPS_PROXY and NO_PROXY, as usual")
     timeout_seconds: float = Field(60, gt=0, description="time for one complete answer")
     deadline_seconds: float = Field(900, gt=0, description="time for one request with all its retries")
     requests_per_minute: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="limit of the whole run, for all workers together; default: only the endpoint's own limit"
+        None, description="maximum for the whole run and all its workers; default: only the endpoint's own limit"
     )
     tokens_per_minute: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="limit of the whole run on tokens of prompts and answers"
+        None, description="maximum tokens of prompts and answers for the whole run"
     )
-    concurrency: int = Field(16, ge=1, le=1024, description="calls that one worker keeps in flight")
+    concurrency: int = Field(16, ge=1, le=1024, description="maximum concurrent calls of one worker")
 
     @property
     def asks(self) -> bool:
@@ -78,7 +78,7 @@ class EndpointSettings(Settings):
     @classmethod
     def _is_a_variable(cls, value: str) -> str:
         if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", value):
-            raise ValueError("expected the name of an environment variable, such as OPENAI_API_KEY; not the key itself")
+            raise ValueError("expected the name of an environment variable, such as OPENAI_API_KEY, not the key itself")
         return value
 
     @field_validator("base_url", "proxy")
@@ -116,7 +116,7 @@ class _Encoder(Settings):
     )
     backend: Literal["openvino", "torch", "openai"] = Field(
         "openvino",
-        description="the library that runs the model; torch runs any of sentence-transformers, also on a GPU. openai: "
+        description="library that runs the model; torch runs any sentence-transformers model, even on a GPU. openai: "
         "an endpoint of OpenAI's protocol (OpenAI, Azure, vLLM, Ollama); the corpus's texts are sent to it, at a price",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
@@ -140,7 +140,7 @@ class _Encoder(Settings):
     )
     sentences: Literal["pooled", "separate"] = Field(
         "pooled",
-        description="pooled: from the passage's pass, at no cost; separate: a separate pass, twice the work; always "
+        description="pooled: from the passage's pass, at no cost; separate: by a separate pass, twice the work; always "
         "used for a model whose pooling is not the mean",
     )
     allow_hub: bool = Field(False, description="download the model from the hub if it is not installed")
@@ -153,9 +153,9 @@ _OF_ENDPOINT = frozenset(EndpointSettings.model_fields) | {"batch_texts", "batch
 class EmbedSettings(EndpointSettings, _Encoder):
     """The encoder that computes the vectors; the settings from base_url on are for an endpoint."""
 
-    batch_texts: int = Field(128, ge=1, le=2048, description="maximum texts of one request to the endpoint")
+    batch_texts: int = Field(128, ge=1, le=2048, description="maximum number of texts in one request to the endpoint")
     batch_tokens: int = Field(
-        30_000, ge=1, description="maximum tokens of one request, as the tokenizer counts them; one text may have more"
+        30_000, ge=1, description="maximum tokens of one request, as the tokenizer counts them; one text may exceed it"
     )
     tokenizer: str = Field(
         _DEFAULT_ENCODER,
@@ -186,18 +186,18 @@ class EmbedSettings(EndpointSettings, _Encoder):
 class Price(Settings):
     """The price of the tokens of a language model, used by `plan` and `--max-cost`."""
 
-    input_per_million: float = Field(ge=0, allow_inf_nan=False, description="price of a million tokens of prompts")
-    output_per_million: float = Field(ge=0, allow_inf_nan=False, description="price of a million tokens of answers")
-    currency: Annotated[str, written("[A-Z]{3}", "the three capitals of a currency, such as USD")] = Field(
+    input_per_million: float = Field(ge=0, allow_inf_nan=False, description="price per million tokens of prompts")
+    output_per_million: float = Field(ge=0, allow_inf_nan=False, description="price per million tokens of answers")
+    currency: Annotated[str, written("[A-Z]{3}", "the three capital letters of a currency, such as USD")] = Field(
         "USD", description="ISO 4217; the same for all models"
     )
     batch_factor: float = Field(
-        1.0, ge=0, le=1, description="the share of these prices for tokens of llm.batch: 0.5 for half the price"
+        1.0, ge=0, le=1, description="the factor on these prices for tokens of llm.batch: 0.5 for half the price"
     )
 
 
 class BudgetSettings(Settings):
-    """What a run may spend on language models; reaching it ends the run with exit code 4, and the next continues."""
+    """What a run may spend on language models; reaching it ends the run with exit code 4; the next run continues."""
 
     tokens: Annotated[int, Field(ge=0)] | None = Field(None, description="tokens of prompts and answers together")
     cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
@@ -217,17 +217,17 @@ class _NamedModel(Settings):
 
 
 class LlmSettings(EndpointSettings, _NamedModel):
-    """The language model of extraction, descriptions, summaries and reports. Its key is no setting: see api_key_env."""
+    """The language model for extraction, descriptions, summaries and reports. For its key, see api_key_env."""
 
     structured: Literal["auto", "json_schema", "json_object", "text"] = Field(
-        "auto", description="how the form of an answer is requested; auto: json_schema, else a form the endpoint has"
+        "auto", description="how an answer's form is requested; auto: json_schema, or what the endpoint supports"
     )
     temperature: float | None = Field(0.0, ge=0, le=2, description="null for models without it")
-    prompts: Path | None = Field(None, description="a folder with prompts that replace the built-in ones, by file")
+    prompts: Path | None = Field(None, description="a folder with prompt files that replace the built-in prompts")
     budget: BudgetSettings = BudgetSettings()
     batch: bool = Field(False, description="`backfill` uses the endpoint's Batch API: cheaper, and slower")
     batch_smallest: int = Field(
-        100, ge=1, description="fewer prompts at a time are sent directly: they are not worth a wait of hours"
+        100, ge=1, description="fewer prompts than this are sent directly: they are not worth a wait of hours"
     )
     batch_largest: int = Field(
         50_000, ge=1, le=50_000, description="maximum prompts in one batch; fewer if the endpoint's queue is short"

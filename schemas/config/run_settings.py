@@ -23,10 +23,10 @@ class GateSettings(Settings):
     )
     k: int = Field(5, ge=1, le=1000, description="recall counts the first k documents")
     tolerance: float = Field(
-        0.02, ge=0, le=1, description="recall that a method may lose against the previous version; more is refused"
+        0.02, ge=0, le=1, description="maximum loss of recall of a method against the previous version; more is refused"
     )
     minimum: Annotated[float, Field(ge=0, le=1)] | None = Field(
-        None, description="recall below which nothing is published, whatever the previous version had"
+        None, description="minimum recall: below it nothing is published, whatever the previous version had"
     )
     max_shrink: float = Field(
         0.2,
@@ -41,13 +41,13 @@ class GateSettings(Settings):
     def _known_methods(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         unknown = sorted(set(value) - set(METHODS))
         if unknown:
-            raise ValueError(f"there is no method {unknown[0]!r}; there are {', '.join(METHODS)}")
+            raise ValueError(f"there is no method {unknown[0]!r}; choose from {', '.join(METHODS)}")
         return tuple(dict.fromkeys(value))
 
     @model_validator(mode="after")
     def _minimum_needs_questions(self) -> GateSettings:
         if self.minimum is not None and self.questions is None:
-            raise ValueError("minimum is the recall on questions, and there are none: set gates.questions, too")
+            raise ValueError("minimum is the recall on questions, but there are none: set gates.questions, too")
         return self
 
 
@@ -56,7 +56,7 @@ class TlsSettings(Settings):
 
     ca: Path | None = Field(None, description="certificates of the authorities that this side trusts")
     certificate: Path | None = Field(None, description="the certificate of this side")
-    key: Path | None = Field(None, description="its key: a file that only you may read")
+    key: Path | None = Field(None, description="the key of this side: a file that only you may read")
 
     @model_validator(mode="after")
     def _all_or_none(self) -> TlsSettings:
@@ -83,9 +83,9 @@ class DaskSettings(Settings):
     adapt: dict[str, Any] | None = Field(
         None,
         description="scale the cluster with the work: the arguments of its method adapt, such as {minimum: 0, maximum: "
-        "40}; without it, the cluster has run.workers workers, or as many as its arguments say",
+        "40}; without them, the cluster has run.workers workers, or as many as its arguments request",
     )
-    patience_seconds: int = Field(300, ge=1, description="a run waits for workers this long; then it ends")
+    patience_seconds: int = Field(300, ge=1, description="how long a run waits for workers before it ends")
 
     @field_serializer("arguments", when_used="json")
     def _unsaid(self, value: dict[str, Any]) -> dict[str, str]:
@@ -103,7 +103,7 @@ class DaskSettings(Settings):
 class RunSettings(Settings):
     """How a run works; none of this affects the index, except the list of software that `sbom` adds."""
 
-    workers: Annotated[int, Field(ge=1)] | None = Field(None, description="worker processes; default: the cores")
+    workers: Annotated[int, Field(ge=1)] | None = Field(None, description="worker processes; default: one per core")
     dask: DaskSettings = DaskSettings()
     lease_seconds: int = Field(120, ge=10, description="a lease not renewed for this long may be taken over")
     strict: bool = Field(False, description="a refused row ends the run with exit code 2")
@@ -111,22 +111,22 @@ class RunSettings(Settings):
         0.05,
         ge=0.0,
         le=1.0,
-        description="nothing is published if a larger share of rows is refused, and more than ten rows: exit code 3",
+        description="nothing is published (exit code 3) if a larger share of rows, and more than ten, is refused",
     )
     max_stand_ins: float = Field(
         0.05,
         ge=0.0,
         le=1.0,
-        description="nothing is published if a larger share of a stage's texts are fallbacks for a language model, and "
-        "more than ten or all of them: exit code 3",
+        description="nothing is published (exit code 3) if a larger share of a stage's texts, and more than ten or all "
+        "of them, are fallbacks for a language model",
     )
     signing_key_file: Path | None = Field(
         None, description="a private key of `indexmill sign --new-key`, with which every built version is signed"
     )
     sbom: bool = Field(
         False,
-        description="add a list of the software that built it (CycloneDX) to every version, the artifact "
-        "`sbom.cdx.json`; another release of any of that software then makes a new version",
+        description="add a list of the software that built it (CycloneDX) to every version, as the artifact "
+        "`sbom.cdx.json`; a new release of any of that software then makes a new version",
     )
     report: Path | None = Field(
         None,
@@ -139,5 +139,5 @@ class RunSettings(Settings):
         "FILE.1, and files up to FILE.4 are kept",
     )
     wave_shards: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="shards in a wave of `backfill`; default: as many as hold about four million tokens"
+        None, description="shards in a wave of `backfill`; default: as many as have about four million tokens"
     )

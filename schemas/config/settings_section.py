@@ -33,7 +33,7 @@ class Settings(BaseModel):
 
 
 def written(pattern: str, expected: str, *, shown: bool = True) -> AfterValidator:
-    """Return a validator of texts by a pattern. expected: the pattern in words. shown: True if errors quote texts."""
+    """Return a validator of strings by a pattern. expected: the pattern in words. shown: True if errors quote it."""
 
     def checked(value: str) -> str:
         if not re.fullmatch(pattern, value):
@@ -44,5 +44,5 @@ def written(pattern: str, expected: str, *, shown: bool = True) -> AfterValidato
 
 
 def looks_like_a_path(name: str) -> bool:
-    """Return True if a model's name looks like a path; so does a hub name: only the file system can tell."""
+    """Return True if a model's name looks like a path; so may a hub name; only the file system can tell."""
     return os.sep in name or name.startswith((".", "~"))

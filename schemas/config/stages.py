@@ -17,7 +17,7 @@ class SplitSettings(Settings):
         0,
         ge=0,
         description="tokens of whole sentences that a passage repeats from the previous one; none by default: passages "
-        "end at sentences and include the title, while overlapping text is embedded, and its names counted, twice",
+        "end at sentences and include the title, and overlapping text is embedded, and its names counted, twice",
     )
     title_in_passage: bool = Field(True, description="embed the document's title before each of its passages")
     language: Annotated[str, written("[a-z]{2}", "the two letters of a language, such as en")] = Field(
@@ -26,7 +26,7 @@ class SplitSettings(Settings):
     markup: Literal["auto", "markdown", "html", "none"] = Field(
         "auto",
         description="the markup of texts, which is not embedded, counted or searched for names. 'auto': Markdown if "
-        "the source or the id ends in .md, else as several signs in a text show; in doubt plain text",
+        "the source or id ends in .md, otherwise what several signs in a text show; in doubt, plain text",
     )
 
     @model_validator(mode="after")
@@ -37,7 +37,7 @@ class SplitSettings(Settings):
 
 
 class ShardSettings(Settings):
-    """The sizes of shards: each makes one part, which is computed, stored and published as a whole."""
+    """The sizes of shards: each shard makes one part, which is computed, stored and published as a whole."""
 
     document_tokens: int = Field(128_000, ge=1_000, description="a shard splits above this many estimated tokens")
     entities: int = Field(1_024, ge=64, description="an entity shard splits above this many entities")
@@ -46,11 +46,11 @@ class ShardSettings(Settings):
 class ExtractSettings(Settings):
     """Whether units, entities and relations are extracted from passages, by the model of `llm` or without a model."""
 
-    enabled: bool = Field(False, description="extract even if no family needs it; if one does, it is always done")
+    enabled: bool = Field(False, description="extract even if no family needs it; if a family does, it is always done")
 
 
 class SameAsSettings(Settings):
-    """Which entities count as nearly the same by their names, for families that need extraction."""
+    """Which entities are considered nearly the same by name, for families that need extraction."""
 
     enabled: bool = True
     cosine: float = Field(0.8, ge=-1, le=1, description="the minimum cosine of the vectors of two names")
@@ -58,7 +58,7 @@ class SameAsSettings(Settings):
         0.8,
         ge=0,
         le=1,
-        description="the minimum similarity of the words that they do not share: 1 less the edits per letter",
+        description="the minimum similarity of the words that they do not share: 1 minus the edits per letter",
     )
     neighbours: int = Field(
         8, ge=1, le=256, description="the number of nearest names by vector that each is compared with"
@@ -66,9 +66,9 @@ class SameAsSettings(Settings):
 
 
 class DescriptionSettings(Settings):
-    """How the descriptions of an entity or a relation in all passages become one."""
+    """How the descriptions of an entity or relation from all passages are combined into one."""
 
-    enabled: bool = Field(False, description="describe even if no family needs it; if one does, it is always done")
+    enabled: bool = Field(False, description="describe even if no family needs it; if a family does, it is always done")
     most_pieces: int = Field(
         8, ge=1, le=1024, description="up to this many different pieces are joined; the model of `llm` condenses more"
     )

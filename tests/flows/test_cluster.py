@@ -291,7 +291,7 @@ def test_a_call_that_kills_its_worker_is_named_and_does_not_go_on_killing(
         return call_later(loop, 0 if delay == 15 else delay, callback, *arguments, **options)
 
     monkeypatch.setattr(asyncio.BaseEventLoop, "call_later", hasten)
-    with pytest.raises(IndexmillError, match="the work poison ended 2 worker processes") as caught:
+    with pytest.raises(IndexmillError, match="the call poison ended 2 worker processes") as caught:
         list(DaskExecutor(client).run([Call("poison", die, ())]))
     assert "run the build again" in str(caught.value)
     client.wait_for_workers(2, timeout=240)
@@ -321,7 +321,7 @@ def test_a_worker_that_ends_while_it_starts_is_started_again_but_not_for_ever(
         if times == 2:
             assert {call.key for call, _ in results} == {call.key for call in calls}
             return
-        with pytest.raises(IndexmillError, match="have ended and do not start again") as caught:
+        with pytest.raises(IndexmillError, match="have ended and cannot be restarted") as caught:
             list(results)
     assert "exited with status 3" in str(caught.value)
 

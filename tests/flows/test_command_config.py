@@ -142,7 +142,7 @@ def test_init_refuses_a_corpus_that_is_not_there_and_warns_of_an_empty_one(run: 
     assert list(tmp_path.iterdir()) == []
     Path("docs").mkdir()
     assert run("init", "--corpus", "docs") == 0
-    assert "warning: no file of a corpus is under docs yet" in run.err
+    assert "warning: there are no corpus files under docs yet" in run.err
     assert Path("indexmill.yaml").is_file()
 
 

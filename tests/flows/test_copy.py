@@ -164,7 +164,7 @@ def test_a_store_on_hold_or_at_work_takes_no_copy(store: FolderStore, target: Pa
 def test_a_document_that_was_forgotten_does_not_come_back(store: FolderStore, target: Path) -> None:
     init_folder(target)
     tombstones.put(open_folder(target), ["doc-0003"], run_id="r", created="2026-01-31T02:00:00Z")
-    with pytest.raises(BadInput, match=r"holds 1 document that .* has forgotten"):
+    with pytest.raises(BadInput, match=r"contains 1 document that .* has forgotten"):
         copied(store, 1, target)
     assert exports.exports(store) == []
 
@@ -173,7 +173,7 @@ def test_the_source_itself_and_places_in_it_are_refused(store: FolderStore) -> N
     link = store.root.parent / "link"
     link.symlink_to(store.root)
     for place in (store.root, store.root / "inside", link, f"{store.root.parent}/./{store.root.name}"):
-        with pytest.raises(BadInput, match="give another target"):
+        with pytest.raises(BadInput, match="choose another target"):
             copied(store, 1, place)
     assert not (store.root / "inside").exists()
     with pytest.raises(SnapshotNotFound, match="no version 9"):

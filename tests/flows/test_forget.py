@@ -201,7 +201,7 @@ def test_a_withdrawn_version_says_so_to_everyone(case: Case, quick: Path, capsys
 def test_no_build_is_refused_where_the_newest_version_holds_it(case: Case, quick: Path) -> None:
     chosen = case.copy(quick / "store")
     store = open_folder(chosen["store"])
-    with pytest.raises(BadInput, match=r"version 3 of .*, the newest, holds documents to forget, and no corpus"):
+    with pytest.raises(BadInput, match=r"version 3 of .*, the newest, contains documents to forget, and no corpus"):
         forget(store, [ID], build=None, why_not="no corpus is configured")
     assert store.list("tombstones/") == []
     assert refs.removals(store) == {}
@@ -367,7 +367,7 @@ def test_the_command_asks_before_it_touches_anything(
         assert f"{ID}: found; later builds exclude it" in err
         assert "Forget this document for good?" in err
     found, err = asked("n\n", "1")
-    assert "1 is taken for the id of a document, not for version 1" in err
+    assert "1 is treated as a document id, not as version 1" in err
     assert "1: found nowhere" in err
     assert everything(root) == before
     found, err = asked("y\n", ID)

@@ -442,7 +442,7 @@ def test_a_candidate_is_published_by_hand_and_the_next_build_goes_on_from_it(
     assert more.quality is not None
     assert more.quality["compared"]["version"] == 2
     assert main([*argv]) == 0  # an old candidate that was published stays published
-    assert "version 2 is the candidate of run" in capsys.readouterr().out
+    assert "version 2 is already the candidate of run" in capsys.readouterr().out
 
 
 @pytest.mark.slow

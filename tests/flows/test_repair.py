@@ -338,7 +338,7 @@ def test_the_command_tells_scripts_and_people(root: Path, mirror: Path, capsys: 
     }
     assert finding["what"].startswith("vectors/")
     assert main(["repair", "--store", str(root)]) == 7
-    assert f"{blob_path(digest)}, is missing: only a copy has it" in capsys.readouterr().out
+    assert f"{blob_path(digest)}, is missing: only a copy can restore it" in capsys.readouterr().out
     assert main(["repair", "1", "--store", str(root), "--from", str(mirror)]) == 0
     assert f"is missing: restored from {mirror}" in capsys.readouterr().out
     assert main(["repair", "--store", str(root)]) == 0

@@ -289,7 +289,7 @@ def test_a_wrong_setting_is_named_with_its_file(folder: Path, settings: dict[str
             {"corpus": {"fields": {"metadata": 3}}},
             ["corpus.fields.metadata: expected a string, or a list of strings, found 3"],
         ),
-        ({"corpus": {"include": "*.md"}}, ["corpus: give paths or sources: where the documents are"]),
+        ({"corpus": {"include": "*.md"}}, ["corpus: give paths or sources of documents"]),
         ({"corpus": {"paths": ["a"], "include": [1]}}, ["corpus.include[0]: expected a string, found 1"]),
         (
             {"split": {"language": "English", "tokens": "many"}},
@@ -319,7 +319,7 @@ def test_a_wrong_setting_is_named_with_its_file(folder: Path, settings: dict[str
         ({3: 4}, ["names of settings must be strings, found 3"]),
         (
             {"prices": {"m": {"input_per_million": 1, "output_per_million": 1, "currency": "usd"}}},
-            ["prices.m.currency: expected the three capitals of a currency, such as USD, found 'usd'"],
+            ["prices.m.currency: expected the three capital letters of a currency, such as USD, found 'usd'"],
         ),
         ({"split": {"tokens": 64, "overlap": 33}}, ["split: overlap 33 is more than half of tokens 64"]),
     ],

@@ -281,7 +281,7 @@ def test_no_version_goes_while_the_newest_lacks_a_blob(world: World) -> None:
     ref = refs.read(world.store, 3)
     artifact = StoreReader(world.root).manifest(ref.manifest).artifacts[0]
     (world.root / blob_path(artifact.digest)).unlink()
-    with pytest.raises(CorruptBlob, match="is missing, which version 3, the newest, needs; no version was removed"):
+    with pytest.raises(CorruptBlob, match="is missing, and the newest version, 3, needs it; no version was removed"):
         world.gc(LAST)
     assert refs.removals(world.store) == {}
 

@@ -228,7 +228,7 @@ def test_a_disk_that_fills_up_under_a_pack_is_named(store: FolderStore, monkeypa
 @pytest.mark.parametrize(
     ("mode", "kind", "word"),
     [
-        ("enospc", DiskFull, "is full: free some space and run again, nothing is lost"),
+        ("enospc", DiskFull, "is full: free some space and run again; nothing is lost"),
         ("erofs", StoreNotWritable, "may write"),
         ("eacces", StoreNotWritable, "may write"),
         ("short", DiskFull, "the next run continues"),
