@@ -30,5 +30,5 @@ def test_an_export_has_the_blobs_of_its_manifest_and_the_manifest(
 def test_the_manifest_of_an_export_has_a_bound(exported: Path) -> None:
     with (exported / "manifest.json").open("r+b") as file:
         file.truncate(MANIFEST_BYTES + 1)
-    with pytest.raises(CorruptBlob, match="more than the"):
+    with pytest.raises(CorruptBlob, match="the maximum is"):
         open_copy(exported)

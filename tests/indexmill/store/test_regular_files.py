@@ -131,7 +131,7 @@ def test_a_file_may_have_the_most_bytes_and_no_more(tmp_path: Path, read: Callab
     path = tmp_path / "file"
     path.write_bytes(b"12345")
     read(path, 5)
-    with pytest.raises(CorruptBlob, match="has 5 B, more than the 4 B"):
+    with pytest.raises(CorruptBlob, match="is 5 B; the maximum is 4 B"):
         read(path, 4)
     with pytest.raises(FileNotFoundError):
         read(tmp_path / "none", 4)
@@ -140,7 +140,7 @@ def test_a_file_may_have_the_most_bytes_and_no_more(tmp_path: Path, read: Callab
 def test_a_manifest_is_bounded_before_it_is_read(exported: Path) -> None:
     with (exported / "manifest.json").open("r+b") as file:
         file.truncate(MANIFEST_BYTES + 1)
-    with pytest.raises(CorruptBlob, match=r"has 67\.1 MB, more than the 67\.1 MB"):
+    with pytest.raises(CorruptBlob, match=r"is 67\.1 MB; the maximum is 67\.1 MB"):
         indexmill.open(exported)
 
 
@@ -150,7 +150,7 @@ def test_a_record_is_bounded_before_it_is_read(tmp_path: Path) -> None:
     path.chmod(0o644)
     with path.open("r+b") as file:
         file.truncate(RECORD_BYTES + 1)
-    with pytest.raises(IndexmillError, match="more than the"):
+    with pytest.raises(IndexmillError, match="the maximum is"):
         indexmill.open(tmp_path / "store")
 
 
