@@ -54,9 +54,8 @@ def neighbourhood(
 ) -> Subgraph:
     """Return the neighbourhood of an entity, a community or a question; by default of the most connected entities.
 
-    entity: a name in any spelling, or an id. community: an id. method: the retrieval method for a question. nodes: the
-    maximum number of nodes, up to ``MOST_NODES``. principals: as for ``Snapshot.retrieve``; unreadable documents are
-    not even counted.
+    entity: a name in any spelling, or an id. community: an id. method: the method for a question. nodes: the maximum
+    number, up to ``MOST_NODES``. principals: as for ``Snapshot.retrieve``; unreadable documents are not even counted.
 
     Raises BadInput for a missing or unreadable entity or community, for several starts, and for a number out of bounds;
     otherwise as ``Snapshot.retrieve`` does.

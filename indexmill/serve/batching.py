@@ -35,8 +35,8 @@ class QuestionBatcher(Generic[W, R]):
     """Batches questions; call all methods from one event loop.
 
     find: runs one retrieval for a batch of questions, in a thread. most: the maximum number of questions in a batch.
-    at_once: the number of threads. waiting: the maximum number of waiting questions. on_batch: called with the size of
-    each batch and the seconds it took.
+    at_once: the number of threads. waiting: the maximum of waiting questions. on_batch: called with a batch's size and
+    seconds.
     """
 
     def __init__(

@@ -39,8 +39,7 @@ SCHEMES = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
 IN_PROCESS = "memory"
 """The scheme of object stores in the memory of this process, which replace a service in tests.
 
-Each URL is a separate store. Other processes do not see it, and it is lost when this process ends, so settings reject
-it.
+Each URL is a separate store. Other processes do not see it, and it ends with this process, so settings reject it.
 """
 
 _PATIENCE = 90.0

@@ -53,9 +53,8 @@ class ExportedFolder:
     def __init__(self, path: Path, digest: str | None = None, trust: Trust | None = None) -> None:
         """Read the manifest.
 
-        digest: the manifest's expected SHA-256; None accepts any. trust: the policy for its signatures. Raises
-        SnapshotNotFound if the SHA-256 differs, CorruptBlob if the manifest cannot be read, NotTrusted if too few
-        trusted keys signed it.
+        digest: the expected SHA-256; None accepts any. trust: the policy for its signatures. Raises SnapshotNotFound if
+        the SHA-256 differs, CorruptBlob if it cannot be read, NotTrusted if too few trusted keys signed it.
         """
         self._path = path
         where = path / MANIFEST_FILE

@@ -185,8 +185,7 @@ def sparse(
 ) -> dict[str, Array]:
     """Declare the arrays of a sparse matrix in compressed row form.
 
-    types: the types of the pointers and of the column indices. beside: further arrays with a value per link, by suffix:
-    type and content.
+    types: the types of the pointers and the column indices. beside: type and content of further arrays, by suffix.
     """
     links = f"{name} links"
     return {

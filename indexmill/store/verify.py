@@ -100,8 +100,7 @@ def verify(store: StoreReader, version: int | None = None) -> Verification:
 def check_artifacts(manifest: Manifest, open_local: Callable[[Artifact], Path]) -> tuple[list[Artifact], list[Problem]]:
     """Check the content of each artifact against its entry in the manifest.
 
-    open_local: returns an artifact's file after checking its bytes. Returns the artifacts whose bytes are correct, and
-    all problems.
+    open_local: checks an artifact's bytes and returns its file. Returns the artifacts with correct bytes, and problems.
     """
     checked: list[Artifact] = []
     problems: list[Problem] = []
