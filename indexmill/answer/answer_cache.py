@@ -1,8 +1,8 @@
 """A file that caches language models' answers, so that a repeated evaluation does not pay for them again.
 
-A line of the file contains one usable answer and the key of all its inputs (``key_of``): the model and its parameters,
-the prompt, the schema and the length limit, but not the prompt itself. Lines are only appended, each as soon as its
-answer arrives; the truncated line of an interrupted run is ignored.
+A line of the file contains one usable answer and a hash of all its inputs (``key_of``): the model and its parameters,
+the prompt, the schema and the length limit. It does not contain the prompt. Lines are only appended, each as soon as
+its answer arrives; the truncated line of an interrupted run is ignored.
 """
 
 from __future__ import annotations
