@@ -1,1 +1,1 @@
-"""Adapters that make an index a retriever of other frameworks; each module needs the extra of the same name."""
+"""Adapters for using an index as a retriever in other frameworks; each module needs the extra of the same name."""

@@ -1,4 +1,4 @@
-"""An index as a component of Haystack; needs ``indexmill[haystack]``."""
+"""An index as a Haystack component; needs ``indexmill[haystack]``."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class IndexmillRetriever:
     """Retrieves documents from an index, with the inputs of Haystack's own text retrievers.
 
     index: the folder or URL of a store, which ``warm_up`` or the first question opens and ``close`` closes; or an index
-    from ``indexmill.open`` or ``indexmill.follow``, which the caller closes, and with which the pipeline cannot be
-    saved. options: options of ``Snapshot.retrieve``, such as ``{"method": "dense"}``. opening: for a path, the other
-    arguments of ``indexmill.open``, or with ``follow`` of ``indexmill.follow``, such as ``{"alias": "prod"}``. A
-    document has the hit's id and score, and the metadata that ``indexmill.adapters.retrieval.FrameworkDocument``
-    describes. Raises BadInput for an option that does not exist, or ``opening`` or ``follow`` beside an opened index.
+    from ``indexmill.open`` or ``indexmill.follow``, which the caller closes, and which cannot be saved with a pipeline.
+    options: options of ``Snapshot.retrieve``, such as ``{"method": "dense"}``. opening: with a path, other arguments of
+    ``indexmill.open``, or of ``indexmill.follow`` if ``follow`` is True, such as ``{"alias": "prod"}``. A document has
+    the hit's id and score, and the metadata that ``indexmill.adapters.retrieval.FrameworkDocument`` describes. Raises
+    BadInput for an unknown option, and for ``opening`` or ``follow`` with an opened index.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class IndexmillRetriever:
         self._top_k, self._options, self._opening, self._follow = top_k, options or {}, opening or {}, follow
         self._opened: Snapshot | Follower | None = None
         self._lock = Lock()
-        RetrievalOptions.of(None, self._options)  # raises for a wrong one
+        RetrievalOptions.of(None, self._options)  # raises for an invalid option
         check_arguments(self._open, self._opening, "path")
         if self._index is not None:
             if opening or follow:
@@ -74,9 +74,9 @@ class IndexmillRetriever:
     ) -> dict[str, list[Document]]:
         """Retrieve the documents for a question, best first.
 
-        filters: Haystack filters that ``where`` can express: comparisons joined by AND; they are combined with
-        ``where``. top_k, options: for this question alone. Raises as ``Snapshot.retrieve`` does, and BadInput for other
-        filters.
+        filters: Haystack filters that ``where`` can express, namely comparisons joined by AND; they are combined with
+        ``where``. top_k, options: apply to this question alone. Raises as ``Snapshot.retrieve`` does, and BadInput for
+        other filters.
         """
         changes = {**(options or {}), **({} if top_k is None else {"k": top_k})}
         if filters:
@@ -96,11 +96,11 @@ class IndexmillRetriever:
         top_k: int | None = None,
         options: dict[str, Any] | None = None,
     ) -> dict[str, list[Document]]:
-        """Call ``run`` in another thread, so that the event loop continues."""
+        """Call ``run`` in another thread, so that the event loop is not blocked."""
         return await asyncio.to_thread(self.run, query, filters, top_k, options)
 
     def warm_up(self) -> None:
-        """Open the index, unless it is open."""
+        """Open the index if it is not open."""
         self._opened_index()
 
     async def warm_up_async(self) -> None:
@@ -116,7 +116,7 @@ class IndexmillRetriever:
                 opened.close()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the component as JSON-ready data; raises SerializationError for an opened index or live objects."""
+        """Return the component as JSON values; raises SerializationError for an opened index or other live objects."""
         if self._path is None:
             raise SerializationError("an opened index cannot be saved: give IndexmillRetriever the path of its store")
         settings = {"top_k": self._top_k, "options": self._options, "opening": self._opening, "follow": self._follow}

@@ -1,4 +1,4 @@
-"""An index as a retriever of LangChain; needs ``indexmill[langchain]``."""
+"""An index as a LangChain retriever; needs ``indexmill[langchain]``."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class IndexmillRetriever(BaseRetriever):
     index: SkipValidation[RetrievalIndex] = Field(repr=False)
     k: int = 5
     options: dict[str, Any] = Field(default_factory=dict)
-    """Options of ``Snapshot.retrieve``; arguments that are no fields are collected here."""
+    """Options of ``Snapshot.retrieve``; arguments that are not fields are collected here."""
 
     @model_validator(mode="before")
     @classmethod
     def _gather(cls, arguments: object) -> object:
-        if not isinstance(arguments, Mapping):  # a retriever already
+        if not isinstance(arguments, Mapping):  # already a retriever
             return arguments
         fields = {name: value for name, value in arguments.items() if name in cls.model_fields}
         others = {name: value for name, value in arguments.items() if name not in cls.model_fields}

@@ -1,4 +1,4 @@
-"""An index as a retriever of LlamaIndex; needs ``indexmill[llamaindex]``."""
+"""An index as a LlamaIndex retriever; needs ``indexmill[llamaindex]``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shared part of the adapters: an index with the options of its retrievals, and hits in a neutral form."""
+"""The shared part of the adapters: an index with its retrieval options, and hits in a neutral form."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class RetrievalIndex(Protocol):
 class FrameworkDocument(NamedTuple):
     """A hit in the form of a framework's document.
 
-    metadata: JSON-ready. The fields of ``Hit.to_dict`` except the id, the text, and fields that are None or an empty
-    list, and the document's own metadata. Metadata whose names are fields of a hit are under ``metadata``.
+    metadata: JSON values: the fields of ``Hit.to_dict`` except the id, the text, and fields that are None or an empty
+    list, and the document's own metadata. Metadata with the name of a hit's field are under ``metadata``.
     """
 
     id: str
@@ -48,7 +48,7 @@ class FrameworkDocument(NamedTuple):
 
 
 class IndexRetrieval:
-    """An opened index, which the caller closes, and the options of its retrievals.
+    """An opened index, which the caller closes, and its retrieval options.
 
     There are no explanations unless ``explain`` is among the options. Raises BadInput for an index that is not opened,
     or an option that ``retrieve`` does not have.
@@ -62,16 +62,16 @@ class IndexRetrieval:
         self._index, self._options = index, RetrievalOptions.of(None, {"explain": False, **options})
 
     def ask(self, question: str, **changes: Any) -> list[FrameworkDocument]:
-        """Retrieve the evidence for a question, best first; ``changes``: options for this question alone."""
+        """Retrieve the evidence for a question, best first. changes: options for this question alone."""
         return [FrameworkDocument.of(hit) for hit in self._index.retrieve(question, options=self._options, **changes)]
 
     async def ask_async(self, question: str, **changes: Any) -> list[FrameworkDocument]:
-        """Call ``ask`` in another thread, so that the event loop continues."""
+        """Call ``ask`` in another thread, so that the event loop is not blocked."""
         return await asyncio.to_thread(self.ask, question, **changes)
 
 
 def check_arguments(function: Callable[..., object], names: Iterable[str], *reserved: str) -> None:
-    """Check the names of a function's arguments; raises BadInput for one that it lacks, or that is ``reserved``."""
+    """Check the names of a function's arguments; raises BadInput for an unknown or ``reserved`` name."""
     accepted = [name for name in inspect.signature(function).parameters if name not in reserved]
     for name in names:
         if name not in accepted:

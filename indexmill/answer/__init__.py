@@ -1,1 +1,1 @@
-"""Answers to questions, from what a snapshot holds."""
+"""Answers to questions from the contents of a snapshot."""

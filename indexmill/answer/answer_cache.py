@@ -1,8 +1,8 @@
-"""Answers of language models cached in a file, so that a repeated evaluation does not pay for them again.
+"""A file that caches language models' answers, so that a repeated evaluation does not pay for them again.
 
-A line of the file holds one usable answer under the key of all its inputs (``key_of``): the model and its
-parameters, the prompt, the schema and the length limit. It holds no prompt. Lines are only appended, each as soon as
-its answer arrives; a truncated line of an interrupted run is ignored.
+A line of the file contains one usable answer and a hash of all its inputs (``key_of``): the model and its parameters,
+the prompt, the schema and the length limit. It does not contain the prompt. Lines are only appended, each as soon as
+its answer arrives; the truncated line of an interrupted run is ignored.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from indexmill.models.readable import BadAnswer
 from indexmill.store.canonical import canonical_json, strict_json
 
 _FIELDS = {"input_tokens": int, "key": str, "model": str, "output_tokens": int, "text": str}
-_BEGINNING = b'{"input_tokens":'  # of every line
+_BEGINNING = b'{"input_tokens":'  # the beginning of every line
 
 
 class AnswerCache:
-    """The answers in a file, created if missing. Thread-safe.
+    """The answers in a file, which is created if it is missing. Thread-safe.
 
     Raises BadInput if the file cannot be read and appended to, or for a line that is not an answer.
     """
@@ -36,7 +36,7 @@ class AnswerCache:
         self._answers: dict[str, Completion] = {}
         try:
             with self.path.open("ab"):
-                pass  # fails before anything is paid for
+                pass  # opened to fail before anything is paid for
             data = self.path.read_bytes()
         except OSError as error:
             raise self._unusable(error) from error
@@ -101,7 +101,7 @@ class CachedLlm(LlmWrapper[LLM]):
         self._under_way: dict[tuple[int, str], asyncio.Event] = {}
 
     async def complete(self, request: Request, correction: tuple[str, str] | None = None) -> Completion:
-        """Return the cached answer, else the model's; the tokens of a cached answer are those originally billed."""
+        """Return the cached answer, or else the model's. A cached answer has the tokens that were originally billed."""
         key = key_of(self.fingerprint, request)
         call = (id(asyncio.get_running_loop()), key)
         while call in self._under_way:

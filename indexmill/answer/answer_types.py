@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from indexmill.models.llm_errors import LlmError
 
 _BYTES_PER_TOKEN = 8
-"""The most bytes that count as one token: an encoder may read a long run of letters in an unknown script as one."""
+"""The maximum bytes that count as one token: an encoder may read a long run in an unknown script as one token."""
 
 _BYTES_OF_A_TOKEN = 4
 """A language model's approximate bytes per token in English; tokens of most other languages have more."""
@@ -41,12 +41,12 @@ class AnswerKeywords(RetrievalKeywords, total=False):
 class AnswerOptions(RetrievalOptions):
     """The options of an answer, and of the retrieval before it.
 
-    llm: as ``indexmill.open_llm`` returns it, or any object of the protocol ``indexmill.models.llm.LLM``. With None the
-    answer is a quotation, one sentence of the hits. token_budget: limits the context to the best whole hits that fit
-    into so many tokens. concurrency: how many questions of a batch are answered at a time. max_output_tokens: of one
-    answer, its reasoning included. deadline_seconds: no call is retried after it. answering: settings of the method's
-    answer mode, which the method's page lists. prompts: a folder whose files replace the prompts, such as
-    ``answer.md``.
+    llm: the result of ``indexmill.open_llm``, or any object with the protocol ``indexmill.models.llm.LLM``. With None
+    the answer is a quotation, one sentence from the hits. token_budget: limits the context to the best whole hits that
+    fit into this many tokens. concurrency: the number of a batch's questions answered at a time. max_output_tokens: the
+    limit of one answer, with its reasoning. deadline_seconds: no call is retried after this time. answering: settings
+    of the method's answer mode, which the method's page lists. prompts: a folder whose files, such as ``answer.md``,
+    replace the prompts.
     """
 
     llm: LLM | None = None
@@ -78,13 +78,13 @@ class AnswerOptions(RetrievalOptions):
 class Answer:
     """The answer to one question, and its sources.
 
-    text: the answer; empty in case of an error. found: true if the hits contain it, according to the model. hits: the
-    hits that were read, best first, whole. context_tokens: the tokens read of them (``Answering.tokens``).
-    input_tokens, output_tokens: of all calls for this question, as the endpoint counts them; those of a call whose
-    answer was lost are unknown. version: the snapshot's, as in a hit. model: the model that was called, None if none
-    was. reasoning: the model's steps to the answer. error: in a batch, why there is no answer; a single answer
-    raises it. calls: to the model, including repairs and failures. cautions: sources that could not be read, and why,
-    if the rest was enough.
+    text: the answer; empty in case of an error. found: True if the hits contain it, according to the model. hits: the
+    hits that were read, whole and best first. context_tokens: the tokens that were read (``Answering.tokens``).
+    input_tokens, output_tokens: the tokens of all calls for this question, as counted by the endpoint; those of a call
+    whose answer was lost are unknown. version: the snapshot's version, as in a hit. model: the model that was called;
+    None if none was. reasoning: the model's steps to the answer. error: in a batch, the reason why there is no answer;
+    a single answer raises it. calls: the number of calls to the model, including repairs and failures. cautions:
+    sources that could not be read, with reasons, if the rest was enough.
     """
 
     text: str
@@ -142,11 +142,11 @@ class Bill(NamedTuple):
 
 
 class Answering(Protocol):
-    """An answering method. Thread-safe; keeps no state of a question.
+    """An answering method. Thread-safe; keeps no state between questions.
 
-    Its constructor takes ``settings``, a mapping that overrides defaults, and ``prompts``, a folder whose files replace
-    its prompts, or None; it raises BadInput for an unknown setting, ConfigurationError for a folder or a prompt that
-    cannot be read. A family declares its own method in ``ReaderFamily.answering``.
+    The constructor takes ``settings``, a mapping that overrides defaults, and ``prompts``, a folder whose files replace
+    the method's prompts, or None. It raises BadInput for an unknown setting, ConfigurationError for a folder or prompt
+    that cannot be read. A family declares its own method in ``ReaderFamily.answering``.
     """
 
     @property
@@ -159,11 +159,11 @@ class Answering(Protocol):
         ...
 
     def tokens(self, hit: Hit) -> int:
-        """Return the number of tokens that the model reads of a hit; they count towards the budget."""
+        """Return the number of tokens of a hit that the model reads; they count towards the budget."""
         ...
 
     def bill(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Bill:
-        """Return an upper bound of an answer's cost from these hits (at least one), without repairs and lost calls."""
+        """Return an upper bound of the cost of an answer from hits (at least one), without repairs and lost calls."""
         ...
 
     async def answer(self, question: str, hits: Sequence[Hit], ask: Ask) -> Reply:
@@ -182,5 +182,5 @@ def text_tokens(text: str) -> int:
 
 
 def prompt_tokens(request: Request) -> int:
-    """Estimate the tokens of a whole request in the same way, the schema of its answer included."""
+    """Estimate the tokens of a whole request, with the schema of the answer, as ``text_tokens`` does."""
     return sum(map(text_tokens, (request.instructions, request.content, canonical_json(request.schema).decode())))

@@ -29,7 +29,7 @@ class Searched(Protocol):
 
     @property
     def version(self) -> int | None:
-        """The version stated in answers."""
+        """The version that answers state."""
         ...
 
     @property
@@ -144,10 +144,10 @@ def fit_to_budget(
 ) -> list[Hit]:
     """Return the hits that fit into the budget, the best first; a hit that does not fit is skipped.
 
-    count: returns the tokens that are read of a hit. Raises BadInput if there are hits and none fits.
+    count: returns the number of a hit's tokens that are read. Raises BadInput if there are hits and none fits.
     """
     tokens = [count(hit) for hit in hits]
     chosen = fitting(tokens, token_budget)
     if hits and not chosen:
-        raise BadInput(f"token_budget is {token_budget}, and the shortest of {len(hits)} hits has {min(tokens)} tokens")
+        raise BadInput(f"token_budget is {token_budget}, but the shortest of {len(hits)} hits has {min(tokens)} tokens")
     return [hits[position] for position in chosen]

@@ -1,4 +1,4 @@
-"""Interactive calls of a language model: a few retries, one repair, and no ledger."""
+"""Interactive calls to a language model: a few retries, one repair, and no ledger."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Ask:
 
 
 async def answer_or_error(ask: Ask, request: Request) -> dict[str, Any] | LlmError:
-    """Return the answer or the error, so that parallel calls, all of them billed, are awaited. Raises LlmForbidden."""
+    """Return the answer or the error, so that parallel calls, which are billed, are awaited. Raises LlmForbidden."""
     try:
         return await ask(request)
     except LlmForbidden:

@@ -1,7 +1,7 @@
-"""The answer by one call of a language model, the same for every family (after ZoomRAG, figure 7, in our words).
+"""Answering with one call to a language model, in the same way for every family (after ZoomRAG, figure 7).
 
-The model reads the hits in their order as data inside delimiters, then the question. It reasons before it answers, as
-in the figure, in separate fields.
+The model reads the hits in order, as data between delimiters, and then the question. As in the figure, it reasons
+before it answers, in a separate field.
 """
 
 from __future__ import annotations

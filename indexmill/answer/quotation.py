@@ -1,4 +1,4 @@
-"""An answer without a model: a verbatim sentence of the hits.
+"""Answering without a model: with a verbatim sentence from the hits.
 
 The sentence is the one that, with its title, shares the rarest words with the question: a starting point for reading.
 It combines no statements, and may not answer the question.
@@ -28,7 +28,7 @@ class Quotation:
     uses_explanations = False
 
     async def answer(self, question: str, hits: Sequence[Hit], ask: Ask | None = None) -> Reply:
-        """Answer as ``Answering`` does; ``found`` is true if the sentence, or its title, has a word of the question."""
+        """Answer as ``Answering`` does. ``found`` is True if the sentence or its title has a word of the question."""
         terms = Analyser().terms
         question_terms = frozenset(terms(question))
         question_terms = question_terms - COMMON or question_terms

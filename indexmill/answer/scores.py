@@ -1,9 +1,9 @@
 """Scores of an answer's agreement with the right one, without a model.
 
-Accuracy and recall are ArchRAG's (appendix B.1), exact match and F1 those of SQuAD and HotpotQA. As there, all compare
-words in lower case, without punctuation and English articles. Ours: accuracy requires whole words, so that "no" does
-not match "north"; a dash separates words; compatibility forms are equal; in scripts without spaces every character is a
-word.
+Accuracy and recall are those of ArchRAG (appendix B.1), exact match and F1 those of SQuAD and HotpotQA. As there, words
+are compared in lower case, without punctuation and English articles. The differences: accuracy requires whole words, so
+that "no" does not match "north"; a dash separates words; compatibility forms are equal; in scripts without spaces every
+character is a word.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _UNSPACED = re.compile(f"([{UNSPACED}])")
 
 
 class Scores(NamedTuple):
-    """The scores of one answer, 0 to 1 each, the best over the right answers.
+    """The scores of one answer, each from 0 to 1, and the best over all right answers.
 
-    accuracy: 1 if it contains the right answer. recall: the fraction of the right answer's words that it contains, 0
-    if either has the word "yes" or "no" (as in ArchRAG). exact_match: 1 if it equals the right answer. f1: of the
-    words of both, 0 if one is "yes" or "no" and the other differs.
+    accuracy: 1 if the answer contains the right answer. recall: the share of the right answer's words that it contains,
+    0 if either has the word "yes" or "no" (as in ArchRAG). exact_match: 1 if it equals the right answer. f1: the F1 of
+    the words of both, 0 if one is "yes" or "no" and the other differs.
     """
 
     accuracy: float

@@ -1,7 +1,7 @@
-"""Concurrent calls of a batch: a limited number at a time, none abandoned once sent.
+"""Concurrent calls of a batch: a limited number at a time, none of which is abandoned once sent.
 
-A sent call is billed, whether or not anything waits for its answer. So when one call shows that no other can succeed,
-no further call starts, the running calls finish, and only then is the error raised.
+A sent call is billed even if nothing waits for its answer. So when one call shows that no other can succeed, no further
+call starts, the running calls finish, and only then is the error raised.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Turns:
 
 
 async def all_of(work: Iterable[Awaitable[_T]]) -> list[_T]:
-    """Await all and return their results in order; the first error is raised after all have ended."""
+    """Await all awaitables and return their results in order; raises the first error after all have ended."""
     begun = [asyncio.ensure_future(awaitable) for awaitable in work]
     await asyncio.gather(*begun, return_exceptions=True)
     return [future.result() for future in begun]

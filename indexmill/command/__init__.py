@@ -1,7 +1,7 @@
 """The ``indexmill`` command. Each subcommand is imported when it is called, so that ``indexmill --help`` is fast.
 
 The pipeline's commands (``flows.command``) belong to the distribution indexmill-pipeline, which a reader need not
-install. They are imported by name; without it they fail with a message. Only this module imports across layers by name.
+install. They are imported by name; without it they fail with a message. No other module imports across layers by name.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _PIPELINE = {
 
 
 class _Lazy(click.Group):
-    """A group that knows the names and one-line helps of its commands without importing them."""
+    """A group that knows the names and help lines of its commands without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted({**_READER, **(_PIPELINE if _has_pipeline() else {})})
@@ -141,7 +141,7 @@ def cli() -> None:
 def run() -> NoReturn:
     """Run the ``indexmill`` command and end the process with its exit code.
 
-    After the exit handlers the process ends without tearing down its modules, which takes a second after a build.
+    After the exit handlers the process ends without tearing down its modules, which would take a second after a build.
     """
     code = 1
 
@@ -163,7 +163,7 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code; an expected error is one line on standard error."""
+    """Run the command and return its exit code; an expected error is printed as one line on standard error."""
     options = Options()
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the parent process

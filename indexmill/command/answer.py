@@ -1,4 +1,4 @@
-"""``indexmill answer``: an answer to a question, and the hits behind it."""
+"""``indexmill answer``: answer a question, and show the hits behind the answer."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def command(
 ) -> None:
     """Answer QUESTION from the K best hits, or from the K best of each level for a method with levels.
 
-    The language model is --model, or the one in the section `llm` of the configuration file. It reads the question and
+    The language model is --model, or that of the section `llm` of the configuration file. It reads the question and
     the hits. Without a model, the answer is a sentence quoted from the hits, and nothing leaves this machine.
 
-    After a second, standard error shows what the command waits for.
+    If it takes longer than a second, standard error shows what the command waits for.
     """
     if quote and (options.max_output_tokens or options.model or options.base_url or options.api_key_env):
         raise BadInput("--quote uses no model: omit --model, --base-url, --api-key-env and --max-output-tokens")

@@ -28,10 +28,10 @@ def command(options: Options, a: str | None, b: str | None, limit: int) -> None:
     prod` shows what changes for readers of prod when it moves to the newest version.
 
     Each document counts once: as added, removed, changed (same id, other content) or moved (same title, text and
-    metadata under another id, such as a renamed file). Then follow passages, entities, summaries, communities,
-    attributes, high-level elements and extracted relations; the counts of every index family; the bytes of B that A
-    does not share; the cost of the runs from A to B; and the settings, models and library versions that differ. Only
-    shards that differ are read.
+    metadata under another id, such as a renamed file). The output also has passages, entities, summaries, communities,
+    attributes, high-level elements and extracted relations; the counts of every index family; the size of the files of
+    B that A does not share; the cost of the runs from A to B; and the settings, models and library versions that
+    differ. Only shards that differ are read.
 
     The exit code is 0 whether or not anything differs; see `"equal"` in --json.
     """
@@ -78,7 +78,7 @@ def _lines(changes: dict[str, Any]) -> list[str]:
 
 
 def _listed(kind: str, ids: list[str], of: int) -> list[str]:
-    """Format the ids on one line, with the number of unlisted ids; no line if there are none."""
+    """Format ids as one line, with the number of omitted ids; return no line if there are no ids."""
     if not ids:
         return []
     more = f" and {of - len(ids):,} more" if of > len(ids) else ""
@@ -86,7 +86,7 @@ def _listed(kind: str, ids: list[str], of: int) -> list[str]:
 
 
 def _families(families: dict[str, Any], a: int, b: int) -> list[str]:
-    """Format a table of the counts that differ, and a line per parameter that differs."""
+    """Format a table of the counts that differ, and a line for each parameter that differs."""
     rows, lines = [], []
     for name, family in families.items():
         old, new = family["a"], family["b"]

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "--method",
     "-m",
     metavar="NAMES",
-    help="Methods, separated by commas; by default all of the snapshot, with --answer only the best one.",
+    help="Methods, separated by commas; by default all methods in the snapshot, or with --answer only the best.",
 )
 @click.option(
     "-k",
@@ -118,8 +118,8 @@ def command(
 ) -> None:
     """Measure how well retrieval methods find known evidence, on the QUESTIONS of a JSON Lines file.
 
-    A line is {"id", "question", "gold_ids"}, and optionally {"type", "answer"}: gold_ids are the documents that contain
-    the evidence. Recall@k is their share among the first k distinct documents, averaged over the questions.
+    A line is {"id", "question", "gold_ids"}, optionally with "type" and "answer"; gold_ids are the documents that
+    contain the evidence. Recall@k is the share of them among the first k distinct documents, averaged over questions.
 
     --output results.jsonl stores the results of every method and question, enough to compute any table later. --misses
     shows where evidence is missed: the hits ranked above it often show why.
@@ -127,8 +127,8 @@ def command(
     Try a setting with --set before you publish it: `--method dense --set title=0.1`, or, for several methods, `--set
     dense.title=0.1 --set fused.pool=100`. Tune and test on different questions.
 
-    --fit chooses weights on the even-numbered questions and tests them on the odd-numbered ones. If they do no worse
-    there, they are written into the configuration file, and the next build publishes them.
+    --fit chooses weights on the even-numbered questions and tests them on the odd-numbered ones. If recall does not
+    drop on the latter, the weights are written into the configuration file, and the next build publishes them.
 
     With --answer, the language model of the configuration, or --model, answers the questions. Each answer is compared
     with "answer", a string or a list of accepted strings: whether the answer contains it (accuracy), the share of its
@@ -138,7 +138,7 @@ def command(
     All documents are read, regardless of access rights, unless --as names groups.
 
     With --judge A,B, the model answers by both methods and judges which answer covers more, is richer, helps more, and
-    is clearer. It needs neither gold_ids nor "answer"; --make-questions writes such questions.
+    is clearer. The questions need neither gold_ids nor "answer"; --make-questions writes such questions.
     """
     mode = _mode(click.get_current_context())
     if mode == "make_questions" and make_questions is not None:
@@ -227,11 +227,11 @@ _MEANINGLESS = {
     "judge": _RECALL | {"method"},
     "make_questions": _SNAPSHOT | _RETRIEVAL | _RECALL | _ANSWERING | {"ks"},
 }
-"""The parameters without a meaning, by mode: the parameter of the option that selects it, or recall."""
+"""The parameters that have no effect in each mode. A mode is named by the option that selects it, or `recall`."""
 
 
 def _mode(ctx: click.Context) -> str:
-    """Choose the mode of the command; raises BadInput for several modes, and for options without a meaning in it."""
+    """Choose the mode of the command; raises BadInput for several modes, and for options without effect in the mode."""
     given_options = {
         parameter.name: parameter.opts[0]
         for parameter in ctx.command.params
@@ -248,7 +248,7 @@ def _mode(ctx: click.Context) -> str:
 
 
 def _types_table(methods: Mapping[str, MethodResult], depths: Sequence[int]) -> str | None:
-    """Format recall by question type, a line per type and method; None without at least two types."""
+    """Format recall by question type, a line per type and method; None if there are fewer than two types."""
     types = sorted({kind for result in methods.values() for kind in result.types})
     if len(types) < 2:
         return None
@@ -287,9 +287,9 @@ def _fit(options: Options, questions: Path, ks: str) -> None:
 
 
 def record_weights(path: Path | None, weights: Mapping[str, float]) -> Path | None:
-    """Write the weights of fused retrieval into a configuration file; the rest of it stays as it is.
+    """Write the weights of fused retrieval into a configuration file, without changing the rest of the file.
 
-    Returns the file, or None if it does not exist. Raises ConfigurationError if it cannot be rewritten,
+    Returns the file, or None if it does not exist. Raises ConfigurationError if the file cannot be rewritten,
     ModelUnavailable without ruamel.yaml.
     """
     if path is None or not path.is_file():

@@ -1,4 +1,4 @@
-"""``indexmill evaluate --answer`` and ``--judge``: measure how well a model answers from the hits of methods."""
+"""``indexmill evaluate --answer`` and ``--judge``: measure how well a model answers from the hits of each method."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def evaluate_answers_of(
     answers: Path | None,
     **answering: object,
 ) -> None:
-    """Answer, score or judge, and print; the arguments are the options of the command."""
+    """Answer the questions, score or judge the answers, and print the result; arguments are the command's options."""
     with options.open_snapshot() as snapshot:
         names = judged or method or snapshot.default_method
         methods = [name.strip() for name in names.split(",") if name.strip()]
@@ -146,9 +146,9 @@ def evaluate_answers_of(
 
 
 def make_questions_of(options: Options, description: str, file: Path, max_questions: int | None) -> None:
-    """Have a model write questions into a new file; the arguments are the options of the command."""
+    """Have a model write questions into a new file; the arguments are the command's options."""
     if file.exists():
-        raise BadInput(f"{file}: exists already; name a new file for the questions")
+        raise BadInput(f"{file}: already exists; name a new file for the questions")
     if not file.parent.is_dir():
         raise BadInput(f"{file}: cannot be written: {file.parent} is not a folder")
     llm = _model(options)
@@ -175,7 +175,7 @@ def make_questions_of(options: Options, description: str, file: Path, max_questi
 
 
 def _price(options: Options, model: str) -> _Price | None:
-    """Read a model's price from the configuration file, or None. Raises ConfigurationError for an invalid price."""
+    """Read a model's price from the configuration file; None if it has none. Raises ConfigurationError."""
     section, _ = options.section("prices")
     adapter = TypeAdapter(_Price)
     try:
@@ -199,7 +199,7 @@ def _name(llm: LLM) -> str:
 
 
 def _cost(price: _Price | None, bill: Bill) -> dict[str, Any]:
-    """Return the cost and its currency as JSON fields; None if the model has no price."""
+    """Return the cost and its currency as JSON fields, which are None if the model has no price."""
     if price is None:
         return {"cost": None, "currency": None}
     return {"cost": round(price.of(bill), 6), "currency": price.currency}
@@ -210,7 +210,7 @@ def _money(price: _Price | None, bill: Bill) -> str:
 
 
 def _bill_table(count: int, bills: Mapping[str, tuple[str, Bill]], prices: Mapping[str, _Price | None]) -> str:
-    """Format the calls, tokens and cost to expect as a table."""
+    """Format the expected calls, tokens and cost as a table."""
     rows = [
         [name, model, bill.calls, bill.input_tokens, bill.output_tokens, _money(prices[model], bill)]
         for name, (model, bill) in bills.items()

@@ -1,4 +1,4 @@
-"""``indexmill explore``: the neighbourhood of an entity, a community or a question as a page."""
+"""``indexmill explore``: draw the neighbourhood of an entity, a community or a question as a page."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def command(
     The page shows entities, passages and communities around an entity, a community or a question; by default around the
     most connected entities. For a question it also shows the path of the retrieval: the entities in the question, the
     sentences that led from one entity to another, and the passages found with their scores. It is one file that needs
-    no network: open it in a browser, or pass it on. It holds texts of documents, with --as only those that the group
-    may read. It does not overwrite a file that is not such a page.
+    no network: open it in a browser, or pass it on. It contains texts of documents; with --as, only those that the
+    group may read. The command does not overwrite a file that is not such a page.
 
-    With --json the graph is printed and no page is written.
+    With --json, the graph is printed and no page is written.
     """
     from indexmill.explore.neighbourhood import neighbourhood
 

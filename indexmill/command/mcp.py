@@ -36,13 +36,13 @@ served_index = together(
     trust_option,
     click.option("--demand-rights", is_flag=True, help="Reject versions without access control."),
 )
-"""Adds STORE, and the options that choose the version, for ``wanted_of``."""
+"""Adds the argument STORE, and the options that choose the version; see ``wanted_of``."""
 
 
 def wanted_of(
     options: Options, place: str | None, poll: float, processes: int, demand_rights: bool, **more: object
 ) -> IndexChoice:
-    """Choose the index to serve, from the options."""
+    """Return the choice of the index to serve that the options express."""
     if place is not None:
         if options.store not in (None, place):
             raise BadInput(f"STORE is {place} and --store is {options.store}; give one of them")
@@ -80,7 +80,7 @@ def command(options: Options, place: str | None, poll: float, processes: int, de
 
         {"mcpServers": {"corpus": {"command": "indexmill", "args": ["mcp", "/srv/index"]}}}
 
-    Without --snapshot, it follows the newest version, or --alias. `indexmill serve` has the same tools over HTTP, at
+    Without --snapshot, it follows the newest version or --alias. `indexmill serve` offers the same tools over HTTP at
     /mcp.
     """
     try:

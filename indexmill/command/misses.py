@@ -1,4 +1,4 @@
-"""``indexmill evaluate --misses``: the questions with missed evidence, and the documents found instead."""
+"""``indexmill evaluate --misses``: show the questions with missed evidence, and the documents found instead."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def titles_of(snapshot: Snapshot) -> dict[str, str]:
 def misses_of(results: Sequence[QuestionResult], k: int, most: int, titles: Mapping[str, str]) -> dict[str, Any]:
     """Collect the evidence that a method misses among the first k documents, as ``--json`` prints it.
 
-    questions, documents: the number of questions with missed evidence, and of missed gold documents. first: at most
-    ``most`` of the questions, by descending share of missed evidence, then in the order of the file.
+    The fields: questions, documents: the numbers of questions with missed evidence and of missed gold documents; first:
+    at most ``most`` of these questions, by descending share of missed evidence, then in the order of the file.
     """
     missing = [result for result in results if result.missed(k)]
     order = sorted(range(len(missing)), key=lambda i: (1 - len(missing[i].missed(k)) / len(missing[i].gold_ids), i))
@@ -53,7 +53,7 @@ def misses_of(results: Sequence[QuestionResult], k: int, most: int, titles: Mapp
 
 
 def shown_misses(method: str, misses: Mapping[str, Any], questions: int, depth: int) -> str:
-    """Format the misses of a method as text; depth: the number of documents retrieved per question."""
+    """Format a method's misses as text. depth: the number of documents retrieved per question."""
     k, lines = misses["k"], []
     for miss in misses["first"]:
         kind = "" if miss["type"] is None else f" ({miss['type']})"

@@ -20,14 +20,14 @@ _KEYS = ("api_key_env", "api_key_file", "token_provider")
 
 
 model_options = together(
-    kept_option("--model", metavar="NAME", help="The language model; that of the configuration file by default."),
+    kept_option("--model", metavar="NAME", help="The language model; by default that of the configuration file."),
     kept_option(
         "--base-url", metavar="URL", help="The model's endpoint, such as http://localhost:8000/v1; OpenAI's by default."
     ),
     kept_option(
         "--api-key-env",
         metavar="NAME",
-        help="The environment variable that holds the key, OPENAI_API_KEY by default.",
+        help="The environment variable that contains the key; OPENAI_API_KEY by default.",
     ),
     kept_option(
         "--max-output-tokens",
@@ -36,7 +36,7 @@ model_options = together(
         help="Limit each answer of the model to T tokens, its reasoning included; raise it if answers are cut off.",
     ),
 )
-"""Adds the options of the model, which ``model_of`` reads, and ``--max-output-tokens``."""
+"""Adds the model's options, which ``model_of`` reads, and ``--max-output-tokens``."""
 
 
 def _option_of(method: str, option: AnsweringOption) -> Callable[[Any], Any]:
@@ -53,7 +53,7 @@ answering_options = together(
 
 
 def answering_settings(methods: Sequence[str], option_values: Mapping[str, object]) -> dict[str, dict[str, object]]:
-    """Collect the options' values as answer settings by method. Raises BadInput for one that no method accepts."""
+    """Collect the options' values as answer settings by method. Raises BadInput if no method accepts an option."""
     settings_of: dict[str, dict[str, object]] = {}
     for family in METHODS.values():
         values = {option: option_values[option.parameter] for option in family.answering_options}
@@ -70,9 +70,9 @@ def answering_settings(methods: Sequence[str], option_values: Mapping[str, objec
 
 
 def model_of(options: Options, model: str | None = None) -> OpenAiLlm | None:
-    """Open the model of the options, else of the configuration file; None if neither names one.
+    """Open the model named by the options, or else by the configuration file; None if neither names a model.
 
-    model: overrides ``--model``. Warns on standard error of unsafe handling of its key.
+    model: overrides ``--model``. Prints warnings about unsafe handling of the model's key on standard error.
     """
     named = {
         "model": model or options.model,
@@ -96,7 +96,7 @@ def model_of(options: Options, model: str | None = None) -> OpenAiLlm | None:
 
 
 def prompts_of(options: Options) -> Path | None:
-    """Return the folder of prompts that replace ours, if the configuration file names one."""
+    """Return the folder of prompts that replace the built-in ones, if the configuration file names one."""
     section, folder = options.section("llm")
     named = section.get("prompts")
     if named is not None and not isinstance(named, str):

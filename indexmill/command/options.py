@@ -4,8 +4,8 @@
     @common
     def query(options: Options) -> None: ...
 
-They may stand before or after the command's name; the latter wins. Options that only some commands share
-(``candidate``, ``pinned``, and those of ``retrieval.py`` and ``model.py``) fill the same object.
+Shared options may precede or follow the command's name; the latter win. Options that only some commands share
+(``candidate``, ``pinned``, and those of ``retrieval.py`` and ``model.py``) are stored in the same object.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from indexmill.store.signatures import Trust
 
 CONFIGURATION_FILE = "indexmill.yaml"
-"""Read from the current folder without ``--config``."""
+"""The file that is read from the current folder if ``--config`` is not given."""
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 @dataclass(slots=True)
 class Options:
-    """The values of the shared options. One object per invocation, filled by the options' callbacks.
+    """The values of the shared options: one object per invocation, which the options' callbacks fill.
 
-    Each field has the name of the option's parameter; it is empty if the option is absent.
+    Each field has the name of its option's parameter, and is empty if the option is not given.
     """
 
     store: str | None = None
@@ -75,9 +75,9 @@ class Options:
     max_output_tokens: int | None = None
 
     def configuration_path(self) -> Path | None:
-        """Find the configuration file: ``--config``, else ``indexmill.yaml`` in the current folder, else None.
+        """Return the configuration file: ``--config``, else ``indexmill.yaml`` in the current folder, else None.
 
-        Raises ConfigurationError if the file of ``--config`` does not exist.
+        Raises ConfigurationError if the file given by ``--config`` does not exist.
         """
         if self.config is not None:
             if not self.config.is_file():
@@ -87,10 +87,10 @@ class Options:
         return default if default.is_file() else None
 
     def store_path(self) -> str:
-        """Find the location of the store: ``--store``, else ``store:`` of the configuration file, else ``store``.
+        """Return the location of the store: ``--store``, else ``store:`` in the configuration file, else ``store``.
 
-        A relative path in the configuration file starts at the file's folder. Raises ConfigurationError if that file
-        cannot be read.
+        Paths in the configuration file are relative to the file's folder. Raises ConfigurationError if the file cannot
+        be read.
         """
         where, store, folder = "--store", self.store, Path()
         if store is None:
@@ -106,7 +106,7 @@ class Options:
             raise ConfigurationError(f"{where.removesuffix(':')}: {error}") from error
 
     def section(self, name: str) -> tuple[dict[str, Any], Path]:
-        """Read a section of the configuration file, not validated, and the folder of its paths; empty without a file.
+        """Return an unvalidated section of the configuration file and the folder of its paths; empty without a file.
 
         Raises ConfigurationError if the file cannot be read, or the section is not a mapping.
         """
@@ -135,7 +135,7 @@ class Options:
         return self._with_encoder(snapshot)
 
     def selected(self) -> tuple[int | None, str | None]:
-        """Return the number or the alias of the version that the options name; neither for the newest."""
+        """Return the number or the alias of the version that the options name; both are None for the newest."""
         if self.version is not None and self.alias is not None:
             raise BadInput(
                 f"the version {self.version} and --alias {self.alias} are both given; expected at most one of them"
@@ -144,7 +144,7 @@ class Options:
         return number, alias or self.alias
 
     def _with_encoder(self, snapshot: Snapshot) -> Snapshot:
-        """Set the endpoint of the configuration file, if an endpoint encodes questions to this snapshot."""
+        """Set the configuration file's endpoint if this snapshot needs an endpoint to encode questions."""
         if snapshot.asks_endpoint:
             try:
                 snapshot.use_encoder(self.encoder())
@@ -154,9 +154,9 @@ class Options:
         return snapshot
 
     def encoder(self) -> OpenAiEmbeddings | None:
-        """Open the embedding endpoint of the configuration file; None without one.
+        """Open the embedding endpoint of the configuration file; None if there is none.
 
-        Warns on standard error of unsafe handling of its key. Raises ConfigurationError for settings that cannot work.
+        Prints warnings about unsafe handling of its key on standard error. Raises ConfigurationError.
         """
         section, folder = self.section("embed")
         if section.get("backend") != "openai":
@@ -169,7 +169,7 @@ class Options:
         return encoder
 
     def snapshot_name(self, version: int | None) -> str:
-        """Return the name of the opened snapshot for output: its version if it has one."""
+        """Return the name of the opened snapshot for output, such as "version 7"."""
         if version is not None:
             return f"version {version}"
         return "exported snapshot" if self.run is None else f"candidate of run {self.run}, not published"
@@ -180,13 +180,13 @@ class Options:
 
 
 def print_cautions(cautions: Iterable[str]) -> None:
-    """Print cautions on standard error, a line each."""
+    """Print each caution as a line on standard error."""
     for caution in cautions:
         click.echo(one_line(f"caution: {caution}"), err=True)
 
 
 def with_anchored_files(section: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return the settings of an endpoint; relative paths of its files start at the configuration's folder."""
+    """Return the settings of an endpoint, with relative paths of files resolved from the configuration's folder."""
     files = {name: section[name] for name in ("api_key_file", "ca_file") if isinstance(section.get(name), str)}
     return {**section, **{name: Path(anchored(path, folder)) for name, path in files.items()}}
 
@@ -227,7 +227,7 @@ kept_option = functools.partial(click.option, callback=_keep, expose_value=False
 
 
 def as_option(text: str) -> Decorator:
-    """Make the option ``--as``, stored as ``Options.principals``; text: its help."""
+    """Make the option ``--as``, stored as ``Options.principals``. text: the help text."""
     return kept_option("--as", "principals", metavar="GROUP", multiple=True, help=text)
 
 
@@ -235,7 +235,7 @@ kept_argument = functools.partial(click.argument, callback=_keep, expose_value=F
 
 
 def together(*options: Decorator) -> Decorator:
-    """Combine options into one decorator, in the order of the help."""
+    """Combine options into one decorator; the help lists them in this order."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         return functools.reduce(lambda decorated, option: option(decorated), reversed(options), function)
@@ -270,7 +270,7 @@ shared_options = together(
 
 
 def common(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the shared options to a command and pass it an ``Options`` as its first argument."""
+    """Add the shared options to a command, and pass it ``Options`` as its first argument."""
 
     @functools.wraps(function)
     def command(*arguments: Any, **settings: Any) -> Any:
@@ -280,14 +280,14 @@ def common(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class GroupedCommand(click.Command):
-    """A command whose help groups its options. groups: parameter names by title; others come first, as "Options"."""
+    """A command whose help groups its options. groups: parameter names by title; all others come first as "Options"."""
 
     def __init__(self, *arguments: Any, groups: Mapping[str, Collection[str]], **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self.groups = groups
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write every option under the title of its group."""
+        """Write each option under the title of its group."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": [], **{title: [] for title in self.groups}}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
@@ -349,9 +349,9 @@ pinned = together(
 def parameters_by_method(settings: Sequence[str], methods: Sequence[str]) -> dict[str, dict[str, object]]:
     """Parse ``--set`` into parameters by method.
 
-    ``dense.title=0.1`` sets ``title`` of dense if dense is among the methods; any other name, dots included, belongs to
-    the only method. The last setting of a name wins. Raises BadInput for an invalid setting, and for a name without a
-    method if there are several.
+    ``dense.title=0.1`` sets ``title`` of dense if dense is among the methods. Any other name is a parameter of the only
+    method, even if it contains dots. The last setting of a name wins. Raises BadInput for an invalid setting, and for a
+    name without a method if there are several methods.
     """
     parameters: dict[str, dict[str, object]] = {}
     for setting in settings:
@@ -371,7 +371,7 @@ def parameters_by_method(settings: Sequence[str], methods: Sequence[str]) -> dic
 
 
 def _scalar(text: str) -> object:
-    """Parse a value of ``--set``, as in JSON and YAML: a number, true, false, null, or a text."""
+    """Parse a value of ``--set`` as JSON and YAML do: a number, true, false, null, or a string."""
     words: dict[str, object] = {"true": True, "false": False, "null": None, "none": None, "~": None, "": None}
     if text.lower() in words:
         return words[text.lower()]
@@ -379,7 +379,7 @@ def _scalar(text: str) -> object:
         value: object = json.loads(text)
     except ValueError:
         try:
-            return float(text)  # .5 and 1e-3, and nan, which the method rejects
+            return float(text)  # such as .5 or 1e-3; also nan, which the method rejects
         except ValueError:
             return text
     return text if isinstance(value, (list, dict)) else value
@@ -392,7 +392,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg] # generic only in new
     _UNITS: ClassVar[dict[str, int]] = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Convert a text to seconds; a number is returned as it is."""
+        """Convert a string to seconds; a number is returned unchanged."""
         if isinstance(value, (int, float)):
             return float(value)
         text = str(value).strip().lower()

@@ -1,4 +1,4 @@
-"""``indexmill query``: the passages and summaries that answer a question."""
+"""``indexmill query``: retrieve the passages and summaries that answer a question."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from indexmill.text.printable import escaped, one_line, printable
 WIDTH = 100
 
 MOST_LISTED = 12
-"""The most documents or ids shown per hit; ``--json`` has them all."""
+"""The maximum number of documents or ids shown per hit; ``--json`` has them all."""
 
 
 _ACCEPTED = {
@@ -113,7 +113,7 @@ def command(
 
 
 def _not_accepted(method: str, names: Sequence[str]) -> str:
-    """Say that a method does not accept some options, and which methods do."""
+    """Return the message that a method does not accept some options, and which methods do."""
     named = ", ".join(f"--{name.replace('_', '-')}" for name in names)
     methods = [method_name for method_name, accepted in _ACCEPTED.items() if accepted.issuperset(names)]
     instead = f"; add --method {' or '.join(methods)}" if methods else ", and no method accepts all of them"
@@ -135,7 +135,7 @@ def shown_ids(hit: Hit) -> list[str]:
 
 
 def cited(hit: Hit) -> list[str]:
-    """Format the source of a hit's document as a line; no line if the corpus has none."""
+    """Format the source of a hit's document as a line; return no line if the corpus has no source."""
     place = hit.url or hit.source
     return [one_line(f"    {place}")] if place else []
 
@@ -176,7 +176,7 @@ def few(items: Sequence[Any]) -> list[Any]:
 
 
 _UNSHOWN = frozenset({"entity_id", "community_id", "node_id", "sentence"})
-"""Fields not shown in a reason's line: ids are for scripts, a sentence has its own line."""
+"""Fields that a reason's line omits: ids are for scripts, and a sentence has its own line."""
 
 
 def _value(key: str, value: Any) -> str:
@@ -188,7 +188,7 @@ def _value(key: str, value: Any) -> str:
 
 
 def wrapped(text: str, indent: str) -> list[str]:
-    """Wrap a text to lines for a terminal."""
+    """Wrap a text into lines for a terminal."""
     paragraphs = [part for part in printable(text).splitlines() if part.strip()]
     return [
         line

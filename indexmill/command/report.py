@@ -19,18 +19,18 @@ from indexmill.text.printable import one_line
     "--output",
     "-o",
     metavar="FILE",
-    help="Write the page here; report-VERSION.html in this folder by default, - for standard output.",
+    help="Write the page to this file; - for standard output. By default report-VERSION.html in this folder.",
 )
 @common
 def command(options: Options, compare: str | None, output: str | None) -> None:
-    """Write a page about a version, the newest by default, that any browser opens: no script, no network.
+    """Write a page about a version, the newest by default. Any browser opens it without scripts and network.
 
     VERSION is a number, an alias or `newest`. The page shows what the version's run changed, its quality and cost, the
     history up to it, and what it consists of. With --compare, it compares two versions: questions won and lost,
     documents and entities added and removed. An exported folder (`--store`) has no runs and no history.
 
-    It names documents and entities regardless of access rights. It does not overwrite a file that is not a report. With
-    --json the facts are printed as one object, and a page is written only with -o.
+    The page names documents and entities regardless of access rights. The command does not overwrite a file that is not
+    a report. With --json the facts are printed as one object, and a page is written only with -o.
     """
     from indexmill.report.facts import facts_of
     from indexmill.report.report_page import GENERATOR, rendered
@@ -58,5 +58,5 @@ def _version(store: str, word: str) -> int:
 
     location = place_of(store)
     if isinstance(location, Path) and is_exported(location):
-        raise BadInput(f"{location}: is an exported folder, which holds one version and none to compare with")
+        raise BadInput(f"{location}: is an exported folder, which contains one version and none to compare with")
     return version_of(StoreReader(store), word)

@@ -19,8 +19,8 @@ retrieval_options = together(
     kept_option(
         "--rerank",
         metavar="PATH|URL",
-        help="Rerank the passages with a cross-encoder: its folder, or the URL of an endpoint of the protocol "
-        "/v1/rerank, whose key is in INDEXMILL_RERANK_API_KEY.",
+        help="Rerank the passages with a cross-encoder, given as a folder, or as the URL of an endpoint with the "
+        "protocol /v1/rerank, whose key is in INDEXMILL_RERANK_API_KEY.",
     ),
     kept_option("--rerank-model", metavar="NAME", help="The model's name at the endpoint of --rerank."),
     kept_option(
@@ -41,31 +41,31 @@ retrieval_options = together(
         "--where",
         metavar="CONDITION",
         multiple=True,
-        help="Search only documents that satisfy this, such as 'year>=2024', lang=en,de or 'author exists'; may be "
-        "repeated, and all conditions must hold.",
+        help="Search only documents that satisfy this condition, such as 'year>=2024', lang=en,de or 'author exists'; "
+        "may be repeated, and all conditions must hold.",
     ),
     as_option("Read as a member of this group; documents it may not read are excluded. May be repeated."),
     kept_option("--unrestricted", is_flag=True, help="Read all documents, regardless of access rights."),
     pinned,
 )
-"""Adds the options of reranking, settings, filters, access rights, and those that choose the snapshot."""
+"""Adds the options for reranking, settings, filters and access rights, and those that choose the snapshot."""
 
 
 def principals_of(options: Options, default: Principals = None) -> Principals:
-    """Return the principals of the options; ``default`` if they name none."""
+    """Return the principals that the options name; ``default`` if they name none."""
     if options.principals and options.unrestricted:
         raise BadInput("--as and --unrestricted exclude each other: give one of them")
     return UNRESTRICTED if options.unrestricted else options.principals or default
 
 
 def warn_of_hidden_documents(snapshot: Snapshot, principals: Principals) -> None:
-    """Warn on standard error that restricted documents are excluded, if no groups are named."""
+    """Print a warning on standard error if restricted documents are excluded because no groups are named."""
     if snapshot.access is not None and not principals:
         click.echo("this index has access control; pass --as GROUP to include restricted documents", err=True)
 
 
 def reranker_of(options: Options) -> Reranker | None:
-    """Open the reranker of the options, if any; warns on standard error of unsafe handling of an endpoint's key."""
+    """Open the reranker that the options name, if any; prints warnings about unsafe handling of its key."""
     if options.rerank is None:
         return None
     reranker = open_reranker(options.rerank, options.rerank_model)
@@ -74,7 +74,7 @@ def reranker_of(options: Options) -> Reranker | None:
 
 
 def retrieval_of(options: Options, default: Principals = None) -> RetrievalOptions:
-    """Return the reranker, filter and principals of the options; ``default`` if they name no principals."""
+    """Return the reranker, filter and principals of the options. default: the principals if the options name none."""
     reranking = {"--rerank-model": options.rerank_model, "--rerank-depth": options.rerank_depth}
     if options.rerank is None and (named := [name for name, value in reranking.items() if value is not None]):
         raise BadInput(f"{', '.join(named)}: needs --rerank")

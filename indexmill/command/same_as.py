@@ -1,4 +1,4 @@
-"""The entities with nearly the same names, for ``indexmill show --same-as``."""
+"""Pairs of entities with nearly the same names, for ``indexmill show --same-as``."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
 MOST = 100
-"""The most pairs printed without ``--json``."""
+"""The maximum number of pairs printed without ``--json``."""
 
 
 def pairs(snapshot: Snapshot) -> dict[str, Any]:
-    """List the pairs of a snapshot, as ``show --same-as --json`` prints them: the most similar first, ties by id.
+    """List the pairs in a snapshot, as ``show --same-as --json`` prints them: the most similar first, ties by id.
 
     A pair is ``{"entities": [{"id", "surface"}, {"id", "surface"}], "cosine", "likeness"}``. Raises FamilyNotFound if
     the snapshot has no table of pairs.

@@ -68,7 +68,7 @@ def _limit(name: str, limit: str, text: str) -> Decorator:
     help="Add a token to the file of --tokens, print it, and exit. Only its SHA-256 is stored.",
 )
 @as_option(
-    "With --new-token: a group that callers with the token read as; documents that none of its groups may read are "
+    "With --new-token: a group to which callers with the token belong. Documents that none of its groups may read are "
     "excluded. May be repeated."
 )
 @click.option("--insecure", is_flag=True, help="Serve other machines without tokens.")
@@ -87,7 +87,7 @@ def _limit(name: str, limit: str, text: str) -> Decorator:
     "--rate",
     metavar="N",
     type=click.FloatRange(min=0, min_open=True),
-    help="Requests per second of a token, with bursts of twice as many; 429 for more. No limit by default.",
+    help="Maximum requests per second of a token, with bursts of twice as many; 429 for more. No limit by default.",
 )
 @model_options
 @click.option(
@@ -113,7 +113,7 @@ def command(
 ) -> None:
     """Serve the index of STORE over HTTP: /retrieve, /answer, /explore, /versions, /metrics, and MCP at /mcp.
 
-    Without --snapshot, it follows the newest version, or --alias. Each response comes from one version, which it names.
+    Without --snapshot, it follows the newest version or --alias. Each response comes from one version, which it names.
     Concurrent questions are retrieved in batches.
 
         indexmill serve STORE --tokens tokens.json --new-token search-team
@@ -128,7 +128,7 @@ def command(
         _print_token(options, tokens, option_values["new_token"])
         return
     if options.principals:
-        raise BadInput("--as is only for --new-token: the groups of a caller belong to its token")
+        raise BadInput("--as applies only with --new-token: the groups of a caller belong to its token")
     _check(tokens, option_values)
     choice = wanted_of(
         options, place, poll, processes, demand_rights, methods=option_values["warm"], smoke=option_values["smoke"]
@@ -149,8 +149,8 @@ def _check(tokens: Path | None, option_values: dict[str, Any]) -> None:
 
     if option_values["host"] not in LOOPBACK and tokens is None and not option_values["insecure"]:
         raise ConfigurationError(
-            f"--host {option_values['host']} lets other machines connect: give --tokens FILE (--new-token makes one), "
-            "or --insecure"
+            f"--host {option_values['host']} lets other machines connect: give --tokens FILE (--new-token adds a "
+            "token), or --insecure"
         )
     if (option_values["tls_cert"] is None) != (option_values["tls_key"] is None):
         raise BadInput("--tls-cert and --tls-key must be given together")
@@ -175,7 +175,7 @@ def _serve(options: Options, choice: IndexChoice, tokens: CallerTokens | None, o
 
 
 def _mcp() -> Mount | None:
-    """Return the tools of MCP; None if its package is not installed."""
+    """Return the route of the MCP tools; None if the package for MCP is not installed."""
     try:
         from indexmill.mcp.tools import mounted
     except ModuleNotFoundError:

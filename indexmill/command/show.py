@@ -1,4 +1,4 @@
-"""``indexmill show``: show what a snapshot consists of."""
+"""``indexmill show``: show what a snapshot contains."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _VIEWS = {
 }
 """The views of families, by the parameter of their option."""
 
-_HELP = f"""Show a snapshot, the newest by default: its families with counts and parameters, its artifacts.
+_HELP = f"""Show a snapshot, the newest by default: its families with counts and parameters, and its artifacts.
 
 VERSION is a number, an alias or `newest`. Zero counts and full digests are only in --json.
 
@@ -61,7 +61,7 @@ snapshot has one: `run.sbom` makes builds add it.
     type=click.IntRange(min=1),
     default=12,
     show_default=True,
-    help="How many roots, and how many children of a node, to draw; the rest is counted.",
+    help="How many roots, and how many children of a node, to draw; the others are counted.",
 )
 @click.option("--same-as", "same_as", is_flag=True, help="List the pairs of entities with nearly the same names.")
 @click.option(
@@ -108,7 +108,7 @@ def command(
 
 
 def summary(snapshot: Snapshot) -> dict[str, Any]:
-    """Summarise the snapshot as ``show --json`` prints it: fields of its ref and manifest, and families' statistics."""
+    """Summarise a snapshot as ``show --json`` prints it: fields of its ref and manifest, and families' statistics."""
     from indexmill.store.canonical import digest_of
 
     manifest, ref = snapshot.manifest, snapshot.ref
@@ -124,7 +124,7 @@ def summary(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _software(snapshot: Snapshot) -> dict[str, Any]:
-    """Read the software bill of materials; raises NotFound, which says how to add one."""
+    """Read the software bill of materials; raises NotFound, with advice, if there is none."""
     from indexmill.store.sbom_reader import SBOM, read_sbom
 
     if snapshot.manifest.artifact(SBOM) is None:
@@ -136,7 +136,7 @@ def _software(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _statistics() -> dict[str, tuple[str, Any]]:
-    """Return, by family, the key of its statistics and the module that computes them."""
+    """Return the key of each family's statistics, and the module that computes them."""
     return {
         family.name: (family.statistics.key, load(family.statistics.module))
         for family in _FAMILIES
@@ -145,7 +145,7 @@ def _statistics() -> dict[str, tuple[str, Any]]:
 
 
 def _text(shown: dict[str, Any], unnumbered: str, style: TerminalStyle) -> str:
-    """Format the snapshot as a page: paragraphs for its origin, corpus, models and families, and its artifacts."""
+    """Format the snapshot as paragraphs about its origin, corpus, models, families and artifacts."""
     corpus = shown["corpus"]
     sizes = {name: corpus[name] for name in ("documents", "passages")}
     paragraphs = [

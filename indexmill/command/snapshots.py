@@ -1,4 +1,4 @@
-"""``indexmill snapshots``: the versions of the index."""
+"""``indexmill snapshots``: list the versions of the index."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def _remark(version: dict[str, Any]) -> str:
 def listed(store: StoreReader) -> list[dict[str, Any]]:
     """List every version, newest first, as ``snapshots --json`` prints it.
 
-    A version whose ref or manifest cannot be read has the problem under ``damaged``, a removed version the time and
-    reason under ``removed``.
+    If the ref or manifest of a version cannot be read, ``damaged`` contains the problem. For a removed version,
+    ``removed`` contains the time and the reason.
     """
     aliases, removals = store.aliases(), store.removals()
     return [

@@ -26,8 +26,8 @@ def command(options: Options, version: str | None) -> None:
     """Check every byte of a snapshot, the newest by default, against the digests of its manifest.
 
     VERSION is a number, an alias or `newest`. With --trust, the version must have the signatures that the file
-    requires (exit code 3 otherwise), and their provenance is printed. Names damaged and missing files and exits with 1
-    if there are any.
+    requires (exit code 3 otherwise), and their provenance is printed. If files are damaged or missing, the command
+    lists them and exits with 1.
     """
     with Waiting(f"reading every byte of {version or 'the newest version'}", only_terminals=True):
         report, statements = _checked(place_of(options.store_path()), version, options.trust)
@@ -83,7 +83,7 @@ def _checked(
             statements = trust.statements(ref.manifest, envelopes)
         return verify(store, number if alias is None else store.resolve(alias=alias).version), statements
     if version is not None:
-        raise SnapshotNotFound(f"{path}: is an exported folder, which holds one snapshot and no other versions")
+        raise SnapshotNotFound(f"{path}: is an exported folder, which contains one snapshot and no other versions")
     folder = ExportedFolder(path, trust=trust)
     checked, problems = check_artifacts(folder.manifest, folder.open_local)
     length = sum(artifact.bytes for artifact in checked)

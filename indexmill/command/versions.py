@@ -1,4 +1,4 @@
-"""Parse a version on the command line: a number, an alias, or ``newest``."""
+"""Parsing a version on the command line: a number, an alias, or ``newest``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 def selection(word: str | None) -> tuple[int | None, str | None]:
-    """Parse a word into a version number or an alias; neither for ``newest`` and None."""
+    """Parse a word into a version number or an alias; both are None for ``newest`` and None."""
     if word is None or word == "newest":
         return None, None
     return (int(word), None) if word.isdecimal() else (None, word)
 
 
 def version_of(store: StoreReader, word: str) -> int:
-    """Resolve a word to the version it names now; raises SnapshotNotFound."""
+    """Return the number of the version that a word currently names; raises SnapshotNotFound."""
     return store.resolve(*selection(word)).version

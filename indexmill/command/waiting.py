@@ -1,4 +1,4 @@
-"""Show on standard error what a command waits for, once that takes longer than a second."""
+"""Showing on standard error what a command waits for, if that takes longer than a second."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from indexmill.text.printable import one_line
 from indexmill.text.terminal import columns_of, fitted, glyphs_of, style_of
 
 MOMENT = 1.0
-"""Seconds before the first message."""
+"""The number of seconds before the first message."""
 
 BEAT = 0.25
-"""Seconds between two frames of the spinner."""
+"""The number of seconds between two frames of the spinner."""
 
 
 class Waiting:
     """Shows the current work: on a terminal in one line that is erased at the end, elsewhere in a line per change.
 
     Inside the block of another ``Waiting``, it changes the message of the outer one. Print nothing during the block.
-    only_terminals: show nothing elsewhere.
+    only_terminals: True to show nothing unless standard error is a terminal.
     """
 
     _innermost: ClassVar[ContextVar[Waiting | None]] = ContextVar("waiting", default=None)
@@ -59,7 +59,7 @@ class Waiting:
             self._changed.notify()
 
     def progress(self, done: int, total: int, items: Items | None) -> None:
-        """Show the progress that the work reports."""
+        """Show the progress reported by the work."""
         if self._outer is not None:
             self._outer.progress(done, total, items)
         elif items is not None:

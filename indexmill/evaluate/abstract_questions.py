@@ -1,8 +1,8 @@
-"""Questions about a collection as a whole, by a language model (ArchRAG, figure 8 in our words).
+"""Questions about a collection as a whole, by a language model (after ArchRAG, figure 8).
 
 They have no right answer; they serve to compare the answers of two methods (``indexmill.evaluate.judging``). As in the
-paper, the model reads a description of the collection but none of its texts: five users, five tasks per user, five
-questions per task.
+paper, the model reads a description of the collection but none of its texts, and writes five questions for each of five
+tasks of five users.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def abstract_questions(
     deadline_seconds: float = 60.0,
     prompts: Path | None = None,
 ) -> GeneratedQuestions:
-    """Generate questions from a collection's description. Raises BadInput if it is empty, LlmError without a reply."""
+    """Generate questions from a collection's description. Raises BadInput if it is empty, and LlmError."""
     if not description.strip():
         raise BadInput("the description of the collection is empty; describe its texts in a sentence or two")
     text, version = prompt("questions", prompts)
@@ -71,7 +71,7 @@ def abstract_questions(
 
 
 def questions_of(reply: Mapping[str, Any]) -> list[Question]:
-    """Return the distinct questions of a reply (``USERS``); an id has the numbers of user, task and question."""
+    """Return the distinct questions in a reply (``USERS``); an id contains the numbers of user, task and question."""
     distinct: dict[str, Question] = {}
     for user, of_user in enumerate(reply["users"], start=1):
         for task, of_task in enumerate(of_user["tasks"], start=1):

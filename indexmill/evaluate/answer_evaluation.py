@@ -1,4 +1,4 @@
-"""Evaluation of a snapshot's methods by the answers of a language model, and its cost.
+"""Evaluation of a snapshot's methods by the answers of a language model, and the cost of the evaluation.
 
 Every question costs at least one call, unless the model caches its answers (``indexmill.answer.answer_cache``):
 ``bill`` returns an upper bound of the cost beforehand.
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from indexmill.snapshot import Snapshot
 
 BATCH = 64
-"""The number of questions per batch, which bounds the loss of an interrupted run, and memory."""
+"""The number of questions per batch, which bounds memory and what an interrupted run loses."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerResult:
     """The results of one method's answers.
 
-    answers: in the order of the questions. each: their scores, None for a question that has no right answer. Tokens and
-    calls are totals over all questions.
+    answers: the answers in the order of the questions. each: the answers' scores; None for a question that has no right
+    answer. Tokens and calls are totals over all questions.
     """
 
     answers: tuple[Answer, ...]
@@ -41,7 +41,7 @@ class AnswerResult:
 
     @property
     def scores(self) -> Scores | None:
-        """The mean scores over the questions with a right answer, an unanswered one as 0; None if there are none."""
+        """The mean scores over the questions with a right answer, None without any; an unanswered question scores 0."""
         rows = [scores for scores in self.each if scores is not None]
         return Scores(*(sum(column) / len(rows) for column in zip(*rows, strict=True))) if rows else None
 
@@ -106,9 +106,9 @@ def evaluate_answers(
 ) -> AnswerEvaluation:
     """Answer the questions with each method, and score the answers against the right ones if there are any.
 
-    methods: the options of each; all ask one model. progress: called with the method and the number of questions
-    answered so far. Raises BadInput for no questions or methods, FamilyNotFound for a method that the snapshot lacks,
-    LlmForbidden if the model cannot be used at all.
+    methods: the options of each method; all use the same model. progress: called with the method and the number of
+    questions answered so far. Raises BadInput if there are no questions or methods, FamilyNotFound for a method that
+    the snapshot lacks, LlmForbidden if the model cannot be used at all.
     """
     batches = _batches(snapshot, questions, methods)
     results = {}

@@ -1,4 +1,4 @@
-"""Weights of fused retrieval, fitted to questions whose evidence is known.
+"""Fitting the weights of fused retrieval to questions whose evidence is known.
 
 A coordinate search maximises recall itself, which is not a smooth function of the weights: each weight in turn takes
 the value of a fixed grid with the highest recall, the smallest change winning ties, until no weight changes. Weights
@@ -35,7 +35,7 @@ Scores = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The result of a search: mean recall at the ks, for the previous and the new weights.
+    """The result of a search: the mean recall over all k, with the previous and the new weights.
 
     weights: the new weights, or the previous ones if the new ones are worse on the odd-numbered questions.
     """
@@ -66,7 +66,7 @@ class Fit:
 
 
 def fit(snapshot: Snapshot, questions: Sequence[Question], ks: Sequence[int]) -> Fit:
-    """Fit weights for a snapshot's methods. Raises BadInput for too few questions to choose and to validate on."""
+    """Fit weights for a snapshot's methods. Raises BadInput if there are too few questions."""
     if len(questions) < _LEAST_QUESTIONS:
         few = counted(len(questions), "question is", "questions are")
         raise BadInput(f"{few} too few to fit weights; at least {_LEAST_QUESTIONS} are needed")
@@ -103,10 +103,10 @@ def _scaled(weights: Weights) -> dict[str, float]:
 class _Pools:
     """The documents that any method returns for each question.
 
-    strengths: ``(n_methods, n_candidates)`` of passages, ordered by question and document, 0 if the method does not
-    count for the question. starts: the first candidate of each document. owners: the question of each document. gold:
-    true for documents that are evidence. golds: the number of evidence documents of each question. second: the weight
-    of a document's next best passage.
+    strengths: ``(n_methods, n_candidates)``, the strengths of passages, ordered by question and document; 0 if the
+    method does not count for the question. starts: the first candidate of each document. owners: the question of each
+    document. gold: True for documents that are evidence. golds: the number of evidence documents of each question.
+    second: the weight of a document's next best passage.
     """
 
     names: tuple[str, ...]
@@ -119,12 +119,12 @@ class _Pools:
     second: float
 
     def half(self, parity: int) -> _Pools:
-        """Count only the even (parity 0) or odd (parity 1) questions, with the same candidates."""
+        """Return the same candidates, with only the even (parity 0) or odd (parity 1) questions counted."""
         chosen = self.questions[self.questions % 2 == parity]
         return replace(self, questions=chosen)
 
     def recall(self, weights: Weights, ks: Sequence[int]) -> float:
-        """Return mean evidence recall, averaged over the ks."""
+        """Return the mean evidence recall, averaged over all k."""
         scores = np.array([weights[name] for name in self.names]) @ self.strengths
         sizes = np.diff(self.starts, append=len(scores))
         scores = with_second(scores, np.arange(len(sizes)).repeat(sizes), self.second)

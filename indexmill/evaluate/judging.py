@@ -1,9 +1,9 @@
-"""Comparison of two answers by a language model (ArchRAG, figure 9 in our words).
+"""Comparison of two answers by a language model (after ArchRAG, figure 9).
 
-For questions without a right answer, such as those about the theme of a collection. The model compares two answers by
-the paper's criteria and names an overall winner. We add two things: directness, which the paper's prompt explains but
-its answer format omits, is judged too; and each pair is judged twice, in both orders, because models favour a position.
-An answer wins a criterion if both verdicts name it; otherwise the criterion is a tie.
+It is for questions without a right answer, such as those about the theme of a collection. The model compares two
+answers by the paper's criteria and names an overall winner. Two things are added: directness, which the paper's prompt
+explains but its answer format omits, is judged too; and each pair is judged twice, in both orders, because models
+favour a position. An answer wins a criterion if both verdicts name it; otherwise the criterion is a tie.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ VERDICT: Mapping[str, Any] = object_schema(**dict.fromkeys(CRITERIA, _WINNER))
 class Verdict:
     """The comparison of two methods' answers to one question.
 
-    winners: by criterion; empty if an answer is missing or the model gave no verdict (``error``). explanations: by
-    criterion, those of the two verdicts, starting with the one that had the first answer in front; empty if the model
-    was not called, as for equal answers. calls, input_tokens, output_tokens: of the judging alone.
+    winners: the winner by criterion; empty if an answer is missing or the model gave no verdict (``error``).
+    explanations: the two verdicts' explanations by criterion, starting with the verdict that had the first answer in
+    front; empty if the model was not called, as for equal answers. calls, input_tokens, output_tokens: the cost of
+    judging alone.
     """
 
     winners: Mapping[str, Winner]
@@ -59,7 +60,7 @@ class Judgement:
     verdicts: tuple[Verdict, ...]
 
     def won(self, criterion: str) -> dict[Winner, int]:
-        """Count the wins of each method by a criterion, and the ties."""
+        """Count the wins of each method and the ties, by a criterion."""
         named = [verdict.winners[criterion] for verdict in self.verdicts if verdict.winners]
         return {"first": named.count("first"), "second": named.count("second"), "tie": named.count("tie")}
 
@@ -103,7 +104,7 @@ def judge(
     deadline_seconds: float = 60.0,
     prompts: Path | None = None,
 ) -> Judgement:
-    """Compare two methods' answers (name, answers by question). Raises LlmForbidden for an unusable model."""
+    """Compare two methods' answers, each given as (name, answers by question). Raises LlmForbidden."""
     judge_prompt = prompt("judge", prompts)
 
     async def compare(question: Question, pair: tuple[Answer, Answer], turns: Turns) -> Verdict:
@@ -140,7 +141,7 @@ def bill_of_judging(questions: Sequence[Question], max_output_tokens: int = 1024
 def combine_verdicts(
     there: Mapping[str, Any], back: Mapping[str, Any]
 ) -> tuple[dict[str, Winner], dict[str, tuple[str, str]]]:
-    """Combine the verdicts with the first answer in front and behind: winner and explanations by criterion."""
+    """Combine the verdicts with the first answer first, and second: winner and explanations by criterion."""
     winners: dict[str, Winner] = {}
     for criterion in CRITERIA:
         places = (there[criterion]["winner"], back[criterion]["winner"])

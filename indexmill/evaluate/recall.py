@@ -6,9 +6,8 @@ of the index families report it.
 
 A summary is not evidence: it names every document below it, up to the whole corpus, and may not mention most of them.
 Nor are descriptions of entities or communities, attributes, or high-level elements. A relation may occur in any number
-of documents in the same words, and nothing ranks these: one hit would return any number of documents. So only passages
-and units, each from one document, count as evidence; other hits only count by their tokens, which are read all the
-same.
+of documents in the same words, and nothing ranks these documents: one hit would return any number of documents. So only
+passages and units, each from one document, count as evidence. Of other hits only the tokens count, since they are read.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 _Retrieve = Callable[[Sequence[int], int], list[list[Hit]]]
 
 WARM = 64
-"""The number of warm-up questions before timing starts, without a reranker."""
+"""The number of warm-up questions before timing starts, if there is no reranker."""
 
 BATCH = 256
 """The number of questions per batch, which bounds the memory of an evaluation."""
@@ -44,8 +43,8 @@ BATCH = 256
 class Question:
     """A line of a question file: ``{"id", "question", "gold_ids", "type", "answer"}``; the last two are optional.
 
-    gold_ids: empty only if the file was read for answers. answers: the right answers, any of which suffices; empty if
-    the line has none.
+    gold_ids: the documents with the evidence; empty only if the file was read for answers. answers: the right answers,
+    any of which suffices; empty if the line has none.
     """
 
     id: str
@@ -59,9 +58,9 @@ class Question:
 class MethodResult:
     """The results of one method on a set of questions.
 
-    recall: mean evidence recall by k. tokens_per_question: of the hits read until the largest k is reached; None if
-    the snapshot does not count them. milliseconds_per_question: retrieval in batches, without encoding. each: the
-    results by question, in the order of the questions.
+    recall: mean evidence recall by k. tokens_per_question: the tokens of the hits up to the largest k; None if the
+    snapshot does not count tokens. milliseconds_per_question: the time of retrieval in batches, without encoding. each:
+    the result of each question, in the order of the questions.
     """
 
     questions: int
@@ -177,13 +176,13 @@ def evaluate(
 ) -> Evaluation:
     """Measure the evidence recall of each method (by default all that the snapshot has) on the questions.
 
-    vectors: of the questions, ``(n_questions, d) float32``; encoded here if None. parameters: settings by method that
+    vectors: the questions' vectors, ``(n_questions, d) float32``; computed if None. parameters: settings by method that
     override the snapshot's, such as ``{"dense": {"title": 0.1}}``. tokens: keep hits of each question beyond the
     largest k until they have this many tokens; changes neither recall nor time. options: the filter, reranker and
     principals; gold documents that a filter excludes count as missed. By default the whole index is measured,
     regardless of access control.
-    Raises BadInput for no questions, a k below 1, or settings that a method does not take, FamilyNotFound for a method
-    that the snapshot lacks.
+    Raises BadInput for no questions, a k below 1, or settings that a method does not accept, FamilyNotFound for a
+    method that the snapshot lacks.
     """
     from indexmill.retrieve.method_registry import families_of
     from indexmill.retrieve.reader_family import load
@@ -204,13 +203,13 @@ def evaluate(
     encoded_in = 0.0
     uses = {name: snapshot.retriever(name).with_parameters(settings.get(name, {})).uses_vectors for name in names}
     if vectors is None and any(uses.values()):
-        snapshot.encode([questions[0].question])  # loads the encoder, which is not a cost per question
+        snapshot.encode([questions[0].question])  # loads the encoder, so that no question's time includes it
         started = clock()
         vectors = snapshot.encode([question.question for question in questions])
         encoded_in = clock() - started
     gold = {gold_id for question in questions for gold_id in question.gold_ids}
     existing: set[str] = set()
-    if snapshot.manifest.corpus.documents:  # an empty snapshot has no table at all
+    if snapshot.manifest.corpus.documents:  # an empty snapshot has no tables
         existing.update(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
     options = replace(options or RetrievalOptions(principals=UNRESTRICTED), explain=False)
     return Evaluation(
@@ -245,7 +244,7 @@ def evaluate(
 
 
 def _one_by_one(methods: Sequence[str]) -> Iterator[str]:
-    """Yield the methods, and report the progress before each."""
+    """Yield the methods, and report the progress before each method."""
     for number, name in enumerate(methods):
         report_progress(number, len(methods), Items(number, len(methods), "method"))
         yield name
@@ -256,7 +255,7 @@ def found_documents(
 ) -> list[list[str]]:
     """List the first k distinct documents, or fewer, that a method returns for each question, without access control.
 
-    vectors: of the questions, ``(n_questions, d) float32``; None for a method that uses none.
+    vectors: the questions' vectors, ``(n_questions, d) float32``; None for a method that uses none.
     """
     uses_vectors = snapshot.retriever(method).uses_vectors
     options = RetrievalOptions(method=method, explain=False, principals=UNRESTRICTED)
@@ -276,7 +275,7 @@ def _measure(
     encoding: float,
     warm: int,
 ) -> MethodResult:
-    """Measure a method. encoding: its seconds. warm: the number of warm-up questions before timing."""
+    """Measure a method. encoding: the seconds of encoding. warm: the number of warm-up questions before timing."""
     depth = ks[-1]
     for count in sorted({1, warm}):  # opens the method, maps arrays and reads tables, also in helper processes
         retrieve(range(min(len(questions), count)), depth)

@@ -1,4 +1,4 @@
-"""Turn the chosen nodes of a neighbourhood into a graph: labels, texts, edges, and the steps of the retrieval."""
+"""Turning the chosen nodes of a neighbourhood into a graph: labels, texts, edges, and the retrieval's steps."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from indexmill.explore.readable_rows import ReadableRows
 from indexmill.explore.subgraph import Edge, Node, RetrievalStep, Role, Start, Subgraph
 from indexmill.hits import Hit
 
-_EDGES = 4  # the most edges, as a multiple of the nodes: more cannot be drawn legibly
+_EDGES = 4  # the maximum edges per node: more cannot be drawn legibly
 
 _LABEL, _TEXT, _SHOWN = 120, 4_000, 12
 _UNSEEN = re.compile("[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069\ufeff]+")
-"""Control characters, and characters that break a line or change the direction of the text."""
+"""Control characters, and characters that break a line or change the direction of text."""
 
 
 class Key(NamedTuple):
-    """A node before it is described. other: a hit of another kind, by its rank."""
+    """A node before it is described. The kind ``other`` is a hit of another kind, identified by its rank."""
 
     kind: Literal["passage", "entity", "community", "other"]
     row: int
@@ -30,11 +30,11 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The nodes of a neighbourhood, and what the retrieval said about them.
+    """The nodes of a neighbourhood, and the retrieval's explanations of them.
 
-    places: each node's position, in the order of choice. hits: with their ranks. steps: of the retrieval: role, node,
-    source, score, text. path: the kind and text of each edge it followed. steps and path may name nodes that did not
-    fit.
+    places: each node's position, in the order of choice. hits: the hits with their ranks. steps: the retrieval's steps:
+    role, node, source, score, text. path: the kind and text of each edge that the retrieval followed. `steps` and
+    `path` may contain nodes for which there was no room.
     """
 
     places: dict[Key, int] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Chosen:
 
 
 def label_of(text: str, most: int = _LABEL) -> str:
-    """Return a text as one line, without control characters and characters that change the direction of later text."""
+    """Return a text as one line, without control characters and characters that change the direction of text."""
     return cut(" ".join(_UNSEEN.sub(" ", text[: 4 * most]).split()), most) or "(no name)"
 
 
@@ -106,7 +106,7 @@ class NodeDescriptions:
                     yield Edge(top, at, "member")
 
     def _related(self) -> Iterator[Edge]:
-        """Yield the relations that readable passages state between the chosen entities; the first of a pair is used."""
+        """Yield the relations between chosen entities in readable passages, at most one for each pair of entities."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -1,8 +1,8 @@
-"""Render a subgraph of an index as one self-contained HTML page.
+"""Rendering a subgraph of an index as one self-contained HTML page.
 
-Everything is inlined: the libraries, the style, the data, the texts. The content security policy allows the scripts
-and the style by their digests, and nothing else, not even requests. Texts of documents are never markup: Jinja escapes
-them, the script sets them as text, and in the data every ``<`` is escaped.
+Everything is inlined: the libraries, the style, the data, the texts. The content security policy allows the scripts and
+the style by their digests, and nothing else, not even requests. Text of documents never becomes markup: Jinja escapes
+it, the script inserts it as text, and in the data every ``<`` is escaped.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 GENERATOR = "indexmill explore"
-"""The page's ``<meta name="generator">``: only files that have it are overwritten."""
+"""The content of the page's ``<meta name="generator">``; only files that contain it are overwritten."""
 
-_FEW = 12  # the most neighbours of a node that the page lists without a script; the script lists more
+_FEW = 12  # the maximum neighbours of a node that the page lists without a script; the script lists more
 
 _ROLES = {"start": "start", "seed": "named by the question", "bridge": "on the path", "through": "led to a hit"}
 
 
 class Page(NamedTuple):
-    """A page, and the security policy to serve it with, which also has directives that ``meta`` does not support."""
+    """A page, and the security policy to serve it with, which includes directives that ``meta`` does not support."""
 
     html: bytes
     policy: str
 
 
 def page_of(subgraph: Subgraph) -> Page:
-    """Render a subgraph; the same one gives the same bytes. Raises ModelUnavailable if Jinja is not installed."""
+    """Render a subgraph; equal subgraphs give equal bytes. Raises ModelUnavailable if Jinja is not installed."""
     scripts = [*(library.script for library in libraries()), _asset("explorer.js")]
     style = _asset("explorer.css")
     policy = _policy(scripts, style)
@@ -75,7 +75,7 @@ def _template() -> Template:
 
 
 def _safe(text: str) -> Any:
-    """Mark our own text as markup; raises ValueError if it would end its element."""
+    """Mark text of the explorer itself as markup; raises ValueError if it would end its element."""
     from markupsafe import Markup
 
     lower = text.lower()
@@ -95,7 +95,7 @@ def _policy(scripts: Sequence[str], style: str) -> str:
 
 
 def _data(subgraph: Subgraph) -> str:
-    """Return the data of the script, as JSON that is safe inside an element."""
+    """Return the data for the script as JSON that is safe inside an element."""
     ends = np.array([(edge.source, edge.target) for edge in subgraph.edges], dtype=np.int64).reshape(-1, 2)
     positions = node_positions(len(subgraph.nodes), ends).tolist()
     content = {
@@ -143,7 +143,7 @@ def _near(subgraph: Subgraph) -> list[list[int]]:
 
 
 def _path(subgraph: Subgraph) -> list[list[RetrievalStep]]:
-    """Return the steps of the retrieval, grouped if they differ only in their node; each hit is its own group."""
+    """Return the retrieval's steps, grouped if they differ only in their node; each hit forms its own group."""
     groups: dict[object, list[RetrievalStep]] = {}
     for at, step in enumerate(subgraph.path):
         key = (step.role, step.source, step.text) if step.role != "hit" else at

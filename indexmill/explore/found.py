@@ -1,4 +1,4 @@
-"""Read the steps of a retrieval from the explanations of its hits, of any method.
+"""Reading the steps of a retrieval, by any method, from the explanations of its hits.
 
 An explanation names entities by ``entity_id`` and communities by ``community_id``, each with a ``score`` or the amount
 ``added``. An entity may have the ``hop`` on which it was reached, the ``sentence`` that led there and the surface
@@ -22,8 +22,8 @@ _LONGEST = 400
 class Reason:
     """An entity or a community that led to a hit.
 
-    kind: ``entity`` or ``community``. hop: 0 if the question names it, None if the method does not say. source: the
-    surface that it was reached from.
+    kind: ``entity`` or ``community``. hop: 0 if the question names it; None if the method does not say. source: the
+    surface of the entity that it was reached from.
     """
 
     kind: str
@@ -54,7 +54,7 @@ def passages_behind(hit: Hit) -> list[str]:
 
 
 def lines(hit: Hit) -> list[str]:
-    """Format the fields of an explanation, except entities and communities, a line each."""
+    """Format each field of an explanation as a line, except entities and communities."""
     reason_lines: list[str] = []
     for method in (hit.explanation or {}).get("methods", ()):
         reason_lines.append(f"{method['name']}: rank {method['rank']}, score {method['score']:.4g}")
@@ -68,7 +68,7 @@ def lines(hit: Hit) -> list[str]:
 
 
 def _by_method(explanation: Mapping[str, Any] | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield each method's explanation; a single method has an empty name."""
+    """Yield the name and explanation of each method; the name is empty if there is only one method."""
     if explanation is None:
         return
     methods = explanation.get("methods")
@@ -114,5 +114,5 @@ def _values(entry: Mapping[str, Any]) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Cut a text to at most so many characters."""
+    """Cut a text to at most ``most`` characters."""
     return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,10 +1,11 @@
-"""Choose the nodes of a bounded neighbourhood of an entity, a community or a question.
+"""Choosing the nodes of a bounded neighbourhood of an entity, a community or a question.
 
-The start comes first: the entity; the community with its members; for a question its hits and the nodes that led to
-them. Then rounds add nodes until the bound is reached. A round adds equally many passages and entities, those with the
-most links to the nodes chosen before. An entity that many passages name counts less
-(``indexmill.retrieve.matrices.rarity``), and one that no other passage names comes last. A round fills at most half of
-the room, a quarter with each kind, so that a start with very many neighbours leaves room for theirs. Ties break by row.
+The start comes first: the entity; the community with its members; for a question, its hits and the nodes that led to
+them. Then rounds add nodes until the bound is reached. A round adds equally many passages and entities: those with the
+most links to the nodes chosen before. Links of an entity that many passages name count less
+(``indexmill.retrieve.matrices.rarity``), and an entity that no other passage names comes last. A round fills at most
+half of the remaining room, a quarter with each kind, so that a start with very many neighbours leaves room. Ties
+are broken by row.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ MOST_NODES = 2_000
 HITS = 10
 """The number of hits of a question, the first nodes of its neighbourhood."""
 
-_BEHIND = 12  # the most passages shown behind a hit that is not a passage
+_BEHIND = 12  # the maximum passages shown behind a hit that is not a passage
 
-_LONE = 0.1  # the factor on the weight of an entity that only one passage names: nothing leads on from it
+_LONE = 0.1  # the factor on the weight of an entity that only one passage names: it leads nowhere
 
 
 def neighbourhood(
@@ -53,11 +54,11 @@ def neighbourhood(
 ) -> Subgraph:
     """Return the neighbourhood of an entity, a community or a question; by default of the most connected entities.
 
-    entity: a name in any spelling, or an id. community: an id. method: of the retrieval for a question. nodes: the most
-    nodes, up to ``MOST_NODES``. principals: as for ``Snapshot.retrieve``; unreadable documents are not even counted.
+    entity: a name in any spelling, or an id. community: an id. method: the method for a question. nodes: the maximum
+    number, up to ``MOST_NODES``. principals: as for ``Snapshot.retrieve``; unreadable documents are not even counted.
 
-    Raises BadInput for an absent or unreadable entity or community, for several starts, and for a number out of bounds,
-    and as ``Snapshot.retrieve`` does.
+    Raises BadInput for a missing or unreadable entity or community, for several starts, and for a number out of bounds;
+    otherwise as ``Snapshot.retrieve`` does.
     """
     possible = {"an entity": entity, "a community": community, "a question": question}
     starts = [name for name, value in possible.items() if value is not None]
@@ -204,7 +205,7 @@ class _Choice:
     # Choosing
 
     def _add(self, key: Key, role: Role = "") -> bool:
-        """Choose a node if there is room; its first role stays."""
+        """Choose a node if there is room; a node keeps its first role."""
         if key not in self._chosen.places:
             if len(self._chosen.places) >= self._most:
                 return False
@@ -298,5 +299,5 @@ def _says_more(reason: Reason, previous: Reason) -> bool:
 
 
 def _order(reason: Reason) -> tuple[bool, int, float]:
-    """Return the sort key of a reason on the path: its hop, then falling score."""
+    """Return the sort key of a reason on the path: by hop, then by descending score."""
     return reason.hop is None, reason.hop or 0, -(reason.score or 0)

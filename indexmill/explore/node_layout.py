@@ -1,9 +1,9 @@
-"""Positions for the nodes of a graph: forces between all nodes and along edges (ForceAtlas2, Jacomy et al. 2014).
+"""Positions of a graph's nodes by forces between all nodes and along edges (ForceAtlas2, Jacomy et al. 2014).
 
-Nodes repel each other by the product of their degrees (plus one) over their distance, edges attract by the distance,
-and gravity keeps disconnected nodes near. Finally the distances from the middle are evened out, so that a distant group
-leaves room for the others. The time grows with the square of the nodes, so the nodes with the most edges are placed
-first; then the others start at the middle of their neighbours and move a little.
+Nodes repel each other by the product of their degrees (plus one) divided by their distance, edges attract in proportion
+to the distance, and gravity keeps disconnected nodes near. Finally, distances from the centre are evened out, so that a
+distant group leaves room for the others. The time grows with the square of the number of nodes, so the nodes with the
+most edges are placed first; then the others start at the centre of their neighbours and move a little.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Positions = npt.NDArray[np.float64]
 Edges = npt.NDArray[np.int64]
 
 _STAGES = ((500, 200, 1.0), (1_000, 60, 0.3), (1 << 62, 50, 0.2))
-"""For each stage: the most nodes, by falling degree; the number of steps; the share of the usual first stride."""
+"""For each stage: the maximum nodes, by descending degree; the number of steps; the share of the usual first stride."""
 
 _BLOCK = 64
 """Rows of distances in memory at once. So few stay in a processor's cache and on one thread of BLAS: products this thin
 take four times as long on two threads, and sums on one thread do not depend on the machine's number of them."""
 
-_GRAVITY = 0.02  # the gravity of a node of mass 1 at distance 1: it grows with both
+_GRAVITY = 0.02  # the gravity on a node of mass 1 at distance 1; it grows with both
 
 _EVEN = 0.6
 """The share of a node's distance from the middle by rank, which fills a disc evenly; the rest is by its position."""
@@ -32,7 +32,7 @@ _GOLDEN = math.pi * (3 - math.sqrt(5))
 
 
 def node_positions(count: int, edges: Edges) -> Positions:
-    """Place ``count`` nodes: ``(count, 2)``, within -1 and 1, deterministic. edges: ``(n_edges, 2)`` node numbers."""
+    """Return positions of nodes, ``(count, 2)`` from -1 to 1; deterministic. edges: ``(n_edges, 2)`` node numbers."""
     if not count:
         return np.zeros((0, 2))
     ends = edges.reshape(-1, 2)
@@ -59,7 +59,7 @@ def node_positions(count: int, edges: Edges) -> Positions:
 
 
 def _spiral(count: int) -> npt.NDArray[np.float32]:
-    """Place nodes on a spiral of even density, the first in the middle."""
+    """Place nodes on a spiral of even density, with the first in the centre."""
     order = np.arange(count, dtype=np.float64)
     radius = 10 * np.sqrt(order + 0.5)
     return np.stack([radius * np.cos(order * _GOLDEN), radius * np.sin(order * _GOLDEN)], axis=1).astype(np.float32)
@@ -72,7 +72,7 @@ def _beside(
     fresh: npt.NDArray[np.bool_],
     count: int,
 ) -> npt.NDArray[np.float32]:
-    """Place fresh nodes a small step away from the middle of their placed neighbours."""
+    """Place new nodes a small step away from the centre of their placed neighbours."""
     both = np.concatenate([ends, ends[:, ::-1]])
     both = both[fresh[both[:, 0]] & placed[both[:, 1]]]
     neighbours = np.bincount(both[:, 0], minlength=count)
@@ -89,7 +89,7 @@ def _beside(
 def _moved(
     positions: npt.NDArray[np.float32], ends: Edges, mass: npt.NDArray[np.float32], steps: int, heat: float
 ) -> npt.NDArray[np.float32]:
-    """Move the positions for some steps; heat: the share of the usual stride on the first step."""
+    """Move the positions for some steps. heat: the share of the usual stride in the first step."""
     count = len(positions)
     if count < 2:
         return positions
@@ -104,7 +104,7 @@ def _moved(
             force[:, axis] -= np.bincount(ends[:, 1], pull[:, axis], count).astype(np.float32)
         force -= _GRAVITY * mass[:, None] * positions
         force /= mass[:, None]
-        # A node that swings back and forth slows down, one that goes on speeds up: "swinging" and "traction" there.
+        # A node that swings back and forth slows down, others speed up ("swinging" and "traction" in the paper).
         along = (force * before).sum(axis=1)
         speed = np.clip(np.where(along < 0, speed * 0.6, speed * 1.15), 0.01, 2.0).astype(np.float32)
         length = np.maximum(np.linalg.norm(force, axis=1), 1e-6)
@@ -116,7 +116,7 @@ def _moved(
 
 
 def _repulsion(positions: npt.NDArray[np.float32], mass: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return the force of all nodes on each: products of masses over distances, as one matrix product a block."""
+    """Return the force of all nodes on each node: products of masses over distances, one matrix product per block."""
     strength = np.float32(40.0)
     squares = (positions * positions).sum(axis=1)
     weighed = np.concatenate([positions * mass[:, None], mass[:, None]], axis=1)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from indexmill.retrieve.rights import Principals
     from indexmill.snapshot import Snapshot
 
-_ALIKE = 2_000  # the most names that are compared with an unknown name
+_ALIKE = 2_000  # the maximum number of names that are compared with an unknown name
 
 _SUGGESTED = 5
 
@@ -31,7 +31,7 @@ class ReadableRows:
     """The rows of a snapshot that some principals may see.
 
     readable: a mask of the passages that they may read; None for all. degrees: ``(n_entities,) int64``, the number of
-    readable passages that name each entity: an entity without any is treated as absent.
+    readable passages that name each entity; an entity without such passages is treated as missing.
     """
 
     def __init__(self, snapshot: Snapshot, principals: Principals) -> None:
@@ -84,14 +84,14 @@ class ReadableRows:
         return owners, rows
 
     def passage_rows(self, ids: Sequence[str]) -> list[int]:
-        """Return the rows of passages by their ids, without absent and unreadable ones."""
+        """Return the rows of passages by id, without missing and unreadable passages."""
         rows = self.passages.rows_of(ids)
         rows = rows[rows >= 0]
         passage_rows: list[int] = (rows if self.readable is None else rows[self.readable[rows]]).tolist()
         return passage_rows
 
     def entity_rows(self, ids: Sequence[str]) -> list[int]:
-        """Return the rows of entities by their ids; -1 for an absent or unreadable one."""
+        """Return the rows of entities by id; -1 for a missing or unreadable entity."""
         import pyarrow as pa
 
         if not len(self.labels):
@@ -118,7 +118,7 @@ class ReadableRows:
         raise BadInput(f"there is no entity {name!r:.200}{hint}")
 
     def community(self, community_id: str) -> int:
-        """Find the row of a community by its id. Raises BadInput for an absent or unreadable one."""
+        """Return the row of a community by id. Raises BadInput for a missing or unreadable community."""
         if self.communities is None:
             raise BadInput("the index has no communities: start from an entity or a question")
         row = self.communities.row(_text(community_id))
@@ -146,5 +146,5 @@ class ReadableRows:
 
 
 def _text(text: str) -> str:
-    """Replace invalid Unicode in a text of a command line or a URL, since no table contains it."""
+    """Replace invalid Unicode in text from a command line or a URL, since no table contains it."""
     return text.encode("utf-8", "replace").decode("utf-8")

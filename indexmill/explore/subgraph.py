@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 KINDS = ("passage", "entity", "community")
-"""The kinds of nodes in every subgraph; hits of a method may have others, such as summaries."""
+"""The kinds of nodes in every subgraph; a method's hits may have other kinds, such as summaries."""
 
 Role = Literal["", "start", "seed", "bridge", "through", "hit"]
-"""A node's role: it is the start; the question names it; a sentence led to it; it led to a hit; it is a hit."""
+"""A node's role: the start; named by the question; reached by a sentence; led to a hit; a hit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class Start:
 class Node:
     """An entity, a passage, a community, or another hit.
 
-    id: the kind and the id in the snapshot's tables, as ``entity:0f…``. section, place, document_ids, url: of a
-    passage; its place is its page, as ``p. 3``. rank, score, why: of a hit. links: the number of readable passages that
-    name the entity, of entities that the passage names, or of children of the community, in the whole index; the
-    subgraph may show fewer.
+    id: the kind, and the id in the snapshot's tables, such as ``entity:0f…``. section, place, document_ids, url: set
+    for a passage; the place is its page, such as ``p. 3``. rank, score, why: set for a hit. links: the number of
+    readable passages that name the entity, of entities that the passage names, or of children of the community, in the
+    whole index; the subgraph may show fewer.
     """
 
     id: str
@@ -65,7 +65,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class RetrievalStep:
-    """A step of a retrieval: to a node, from another one or from the question (None), by their positions."""
+    """A step of a retrieval to a node, from another node or from the question (None); nodes are given by position."""
 
     role: Role
     node: int
@@ -114,5 +114,5 @@ class Subgraph:
 
 
 def _named(values: Start | Node | Edge) -> dict[str, Any]:
-    """Return the fields by name; not ``asdict``, which copies every text."""
+    """Return the fields by name, without copying every text as ``asdict`` does."""
     return {field.name: getattr(values, field.name) for field in fields(values)}

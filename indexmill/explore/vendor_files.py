@@ -13,7 +13,7 @@ from indexmill.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """A library of npm: its name and version, its script, and its licence."""
+    """An npm library: its name and version, its script, and its licence."""
 
     name: str
     version: str

@@ -1,1 +1,1 @@
-"""A snapshot's knowledge graph in the shapes that other tools read."""
+"""A snapshot's knowledge graph in formats that other tools read."""

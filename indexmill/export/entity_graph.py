@@ -1,7 +1,7 @@
 """The entities of a snapshot by row, with their titles, relations and passages.
 
-Entities are the rows of the tables ``described/<label>``, consecutively; relations, of ``related/<label>``; passages,
-of ``passages/<label>``. Ids and links are in memory, texts are not.
+Entities are the consecutive rows of the tables ``described/<label>``, relations those of ``related/<label>``, passages
+those of ``passages/<label>``. Ids and links are in memory; texts are not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from indexmill.store.manifest import Manifest
 
 
-_MANY = 65_536  # ids converted to keys at a time
+_MANY = 65_536  # the number of ids converted to keys at a time
 
 
 def how_to_extract() -> str:
@@ -45,7 +45,7 @@ def check_extraction(manifest: Manifest, where: object) -> None:
 
 
 def pieces(artifacts: Artifacts, name: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
-    """Yield some columns of a table, a shard at a time, each with the number of rows in the shards before it."""
+    """Yield columns of a table shard by shard, each with the number of rows in the previous shards."""
     from indexmill.store.table_reader import read_table
 
     row = 0
@@ -58,7 +58,7 @@ def pieces(artifacts: Artifacts, name: str, columns: Sequence[str]) -> Iterator[
 def paired(
     artifacts: Artifacts, name: str, columns: Sequence[str], second: str, second_columns: Sequence[str]
 ) -> Iterator[tuple[int, pa.Table, pa.Table]]:
-    """Yield `pieces`, each with the same shard of a second table. Raises NotFound if that shard is missing."""
+    """Yield `pieces` with the same shard of a second table. Raises NotFound if that shard is missing."""
     from indexmill.store.table_reader import read_table
 
     labels = [artifact.name.removeprefix(name) for artifact in artifacts.shards(name)]
@@ -110,7 +110,7 @@ class EntityGraph:
         self._order = self._keys.argsort(kind="stable")
         self._sorted = self._keys[self._order]
         if (self._sorted[1:] == self._sorted[:-1]).any():
-            raise self._broken("'described' has an entity twice")
+            raise self._broken("'described' has a duplicate entity")
         self.titles: pa.Array = unique_titles(shown["surface"], shown["name"])
         self.passage_ids: pa.Array = whole(artifacts, "passages", "passage_id")["passage_id"]
         ends = [
@@ -126,7 +126,7 @@ class EntityGraph:
         """Return the rows of some entities. Raises CorruptBlob for an unknown id."""
         rows = _places(self._order, self._sorted, _keys(ids))
         if rows is None:
-            raise self._broken("a relation has an end that 'described' lacks")
+            raise self._broken("a relation has an entity that 'described' lacks")
         return rows
 
     @cached_property
@@ -161,7 +161,7 @@ class EntityGraph:
 
     @property
     def entity_passages(self) -> Sparse:
-        """The matrix of entities x the passages that they were extracted from."""
+        """The matrix of entities and the passages that they were extracted from."""
         return self._mentions[0]
 
     @property
@@ -171,7 +171,7 @@ class EntityGraph:
 
     @property
     def relation_passages(self) -> Sparse:
-        """The matrix of relations x the passages that they were extracted from."""
+        """The matrix of relations and the passages that they were extracted from."""
         return self._evidence[0]
 
     @property
@@ -183,7 +183,7 @@ class EntityGraph:
         return CorruptBlob(f"{self._artifacts.path}: {what}; check it with `indexmill verify`, or build again")
 
     def _by_passage(self, name: str, *columns: str) -> Iterator[tuple[Rows, pa.Table]]:
-        """Yield, by shard, the passage row of each row of a table, and that shard of the table."""
+        """Yield each shard of a table, preceded by the passage of each of its rows."""
         shards = paired(self._artifacts, "passages", ["passage_id"], name, ["passage_id", *columns])
         for first, passages, table in shards:
             row = pc.index_in(table["passage_id"], passages["passage_id"].combine_chunks())
@@ -196,13 +196,13 @@ _ENDS = ("source", "target")
 
 
 def _keys(ids: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.uint64]:
-    """Compute the keys of a column of entity ids, in chunks so that few ids are Python objects at once."""
+    """Compute the keys of a column of entity ids in chunks, so that few ids are Python objects at a time."""
     parts = [NameIndex.keys(ids.slice(low, _MANY).to_pylist()) for low in range(0, len(ids), _MANY)]
     return np.concatenate([np.empty(0, dtype=np.uint64), *parts])
 
 
 def _places(order: Rows, ordered: npt.NDArray[Any], values: npt.NDArray[Any]) -> Rows | None:
-    """Find the rows of values, given all values sorted (`ordered`) and their rows (`order`); None if one is missing."""
+    """Find the rows of values; None if a value is missing. ordered: all values, sorted. order: the rows of these."""
     at = ordered.searchsorted(values)
     if (at == len(ordered)).any() or (ordered[at] != values).any():
         return None
@@ -210,7 +210,7 @@ def _places(order: Rows, ordered: npt.NDArray[Any], values: npt.NDArray[Any]) ->
 
 
 def _linked(links: Sequence[tuple[Rows, Rows]], height: int, width: int) -> tuple[Sparse, Sparse]:
-    """Build the distinct links of pairs of row and column: a matrix by rows and one by columns."""
+    """Build two matrices, by rows and by columns, of the distinct pairs (row, column)."""
     none = [np.empty(0, np.int64)]
     rows, columns = (np.concatenate([*none, *(pair[side] for pair in links)]) for side in (0, 1))
     return both_ways(rows, columns, None, height, width)

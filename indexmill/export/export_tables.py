@@ -20,7 +20,7 @@ from indexmill.retrieve.passage_rows import passages_of
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts
 
-_MOST = 1 << 20  # list items per piece, unless one row has more
+_MOST = 1 << 20  # the maximum list items per piece, unless one row has more
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ def spans(first: int, lengths: Integers) -> Iterator[tuple[int, int]]:
 
 
 def lists(values: pa.Array, links: Sparse, first: int, last: int) -> pa.ListArray:
-    """List the linked values of some rows."""
+    """List the linked values of each row from ``first`` to ``last``."""
     return listed(lambda items: values.take(pa.array(items)), links, first, last)
 
 
 def listed(values: Callable[[Integers], pa.Array], links: Sparse, first: int, last: int) -> pa.ListArray:
-    """List the linked values of some rows; ``values`` gives those of some columns of ``links``."""
+    """List the linked values of each row. values: returns the values of given columns of ``links``."""
     bounds = links.indptr[first : last + 1]
     items = links.indices[int(bounds[0]) : int(bounds[-1])]
     return pa.ListArray.from_arrays(pa.array((bounds - bounds[0]).astype(np.int32)), values(items))
@@ -63,7 +63,7 @@ class DocumentIds:
 
     @cached_property
     def _ids(self) -> tuple[pa.Array, Rows]:
-        """The ids in order, and ``(n_passages,)``, the position of each passage's document in them."""
+        """The ids in order, and the position of each passage's document among them, ``(n_passages,)``."""
         ids = whole(self._artifacts, "documents", "document_id")["document_id"]
         order = pc.sort_indices(ids)
         places = np.empty(len(ids), np.int64)
@@ -71,7 +71,7 @@ class DocumentIds:
         return ids.take(order), places[passages_of(self._artifacts).documents]
 
     def behind(self, owners: Rows, passages: Integers, count: int) -> pa.ListArray:
-        """List the distinct documents, by id, of each of ``count`` owners. owners, passages: ``(n_links,)``."""
+        """List the distinct document ids of each of ``count`` owners. owners, passages: the links, ``(n_links,)``."""
         ids, of_passages = self._ids
         if len(passages) and int(passages.max()) >= len(of_passages):
             raise CorruptBlob(f"{self._artifacts.path}: a text comes from passages that 'passages' lacks")
@@ -81,7 +81,7 @@ class DocumentIds:
 def with_vectors(
     artifacts: Artifacts, name: str, columns: Sequence[str], pack: str
 ) -> Iterator[tuple[int, pa.Table, npt.NDArray[np.float32]]]:
-    """Yield, by shard, the count of earlier rows, columns, vectors. Raises CorruptBlob if shards do not match."""
+    """Yield each shard's number of earlier rows, columns and vectors. Raises CorruptBlob if shards do not match."""
     labels = [[shard.name.partition("/")[2] for shard in artifacts.shards(folder)] for folder in (name, pack)]
     if labels[0] != labels[1]:
         raise CorruptBlob(f"{artifacts.path}: {name!r} and {pack!r} are not in the same shards")
@@ -93,7 +93,7 @@ def with_vectors(
 def vector_table(
     name: str, length: int, kinds: Mapping[str, pa.DataType], rows: Iterator[Mapping[str, Any]]
 ) -> TableOf:
-    """Make a table with columns of these types and ``vector``, ``(n, length) float32``, from pieces of columns."""
+    """Make a table with columns of given types and ``vector``, ``(n, length) float32``, from pieces of columns."""
     schema = pa.schema({**kinds, "vector": pa.list_(pa.float32(), length)})
     return TableOf(name, schema, (_piece(schema, columns) for columns in rows))
 

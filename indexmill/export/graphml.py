@@ -1,4 +1,4 @@
-"""A graph as GraphML, which Gephi, Cytoscape, yEd, networkx and igraph read.
+"""Export of a graph as GraphML, which Gephi, Cytoscape, yEd, networkx and igraph read.
 
 `document` writes any graph whose nodes and edges are tables: a column is an attribute. `graph` provides the entities of
 a snapshot, their relations, and their communities.
@@ -40,21 +40,21 @@ class CommunityHierarchy(Protocol):
         ...
 
     def of_entities(self, level: int | None = None) -> Rows:
-        """Return the number of the community of each entity on a level, the lowest by default; -1 for none."""
+        """Return the number of each entity's community on a level, by default the lowest; -1 if it has none."""
         ...
 
     def texts(self, *columns: str) -> Iterator[tuple[Rows, pa.Table]]:
-        """Yield some columns of the communities in the order of their numbers, a piece at a time, with the numbers."""
+        """Yield the communities' numbers, in order, with columns of their table, a piece at a time."""
         ...
 
 
 @dataclass(frozen=True)
 class Elements:
-    """The nodes of a graph, or its edges: a schema, and the rows a piece at a time.
+    """The nodes or edges of a graph: a schema, and the rows, a piece at a time.
 
-    The first column of nodes is their id, the first two of edges are the ids of their ends: strings. Each further
-    column is an attribute: a string, an integer, a float or a boolean; null, an empty string, NaN and infinities are
-    omitted.
+    The first column of nodes is their id, and the first two columns of edges are the ids of their nodes, all strings.
+    Each further column is an attribute: a string, an integer, a float or a boolean; null, an empty string, NaN and
+    infinities are omitted.
     """
 
     schema: pa.Schema
@@ -122,7 +122,7 @@ def _or_null(numbers: np.ndarray) -> pa.Array:
 def document(nodes: Elements, edges: Elements) -> Iterator[bytes]:
     """Yield a directed graph as a GraphML file, a piece at a time; the same rows give the same bytes.
 
-    Characters that XML cannot hold become U+FFFD. Raises ValueError for a column whose type `Elements` does not allow.
+    Characters that XML does not allow become U+FFFD. Raises ValueError for a column type that `Elements` excludes.
     """
     declared = [*_declared("node", nodes.schema, 1), *_declared("edge", edges.schema, 2)]
     head = ['<?xml version="1.0" encoding="UTF-8"?>', '<graphml xmlns="http://graphml.graphdrawing.org/xmlns">']

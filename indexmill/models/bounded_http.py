@@ -1,6 +1,6 @@
-"""HTTP responses of bounded size: bytes are counted as they are decompressed, and reading stops at a limit.
+"""HTTP responses of bounded size: decompressed bytes are counted, and reading stops at a limit.
 
-Decompression can enlarge a body a thousand times, so that a few megabytes on the wire fill the memory.
+Decompression can enlarge a body a thousand times, so a response of a few megabytes could fill the memory.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from indexmill.models.chat import LARGEST_ANSWER
 from indexmill.models.llm_errors import LlmUnusable
 
 LARGEST_ERROR = 1_000_000
-"""The maximum bytes read of an error response's body; its status matters more."""
+"""The maximum number of bytes read from the body of an error response, whose status matters more."""
 
 
 class BoundedClient(httpx2.AsyncClient):
-    """A client that bounds every response to ``largest`` bytes, except successful ones that its caller streams."""
+    """A client that limits every response to ``largest`` bytes, except successful responses that its caller streams."""
 
     def __init__(self, *, largest: int = LARGEST_ANSWER, **options: Any) -> None:
         super().__init__(**options)

@@ -16,7 +16,7 @@ from indexmill.models.llm_errors import LlmUnreachable
 from indexmill.store.canonical import canonical_json
 
 LARGEST_ANSWER = 8_000_000
-"""The maximum bytes of an answer: 125,000 tokens of 64 bytes, more than a model writes at once."""
+"""The maximum size of an answer in bytes: 125,000 tokens of 64 bytes, more than a model writes at once."""
 
 Structured = Literal["auto", "json_schema", "json_object", "text"]
 Limit = Literal["max_tokens", "max_completion_tokens"]
@@ -25,7 +25,7 @@ _AS_JSON = "Answer with one JSON object and nothing else. It has to be valid aga
 _REPAIR = "That answer cannot be used: {problem}\n" + _AS_JSON + "\n{schema}"
 
 _PER_MESSAGE = 16
-"""Upper bound of the tokens that a model's template adds to a message; common templates add three to eight."""
+"""An upper bound of the tokens that a model's template adds to a message; common templates add three to eight."""
 
 _STRICT = frozenset(
     """
@@ -52,7 +52,7 @@ class RequestShape:
     limit: Limit
 
     def with_other_limit(self) -> RequestShape:
-        """Return the same form with the other name of the limit."""
+        """Return the shape with the same form and the other name for the limit."""
         return RequestShape(
             self.form, "max_tokens" if self.limit == "max_completion_tokens" else "max_completion_tokens"
         )
@@ -107,9 +107,9 @@ def chat_body(
 def input_bound(request: Request, correction: tuple[str, str] | None = None) -> int:
     """Return an upper bound of the request's tokens, for any model and shape.
 
-    A token of a byte-level tokenizer is at least one byte, so there are no more tokens than bytes. The schema counts
-    twice, since an endpoint may add white space to it before the model reads it; each message has room for the tokens
-    of the model's template.
+    A token of a byte-level tokenizer has at least one byte, so there are no more tokens than bytes. The schema counts
+    twice, since an endpoint may add white space to it before the model reads it. The bound includes tokens that the
+    model's template adds to each message.
     """
     texts = [request.instructions, request.content, _AS_JSON, _schema(request), _schema(request)]
     if correction is not None:
@@ -123,7 +123,7 @@ def completion_of(request: Request, body: Mapping[str, Any], model: str, input_t
     """Read the answer in the body of a chat completion.
 
     If the body reports no tokens, `input_tokens` and the bytes of the answer are used as upper bounds. Raises
-    LlmUnreachable if the body is no chat completion.
+    LlmUnreachable if the body is not a chat completion.
     """
     choices = body.get("choices")
     first = choices[0] if isinstance(choices, list) and choices else None
@@ -173,7 +173,7 @@ def _schema(request: Request) -> str:
 
 
 def _answer(request: Request, correction: tuple[str, str]) -> str:
-    """Return the answer to correct, without runs of white space and excess length, as a model in a loop writes them."""
+    """Return the answer to correct, without the long runs of white space and the length of a model in a loop."""
     text = re.sub(r"\s{4,}", "\n", correction[0])[: 8 * request.max_output_tokens].strip()
     return text.encode("utf-8", "replace").decode() or "(nothing)"
 

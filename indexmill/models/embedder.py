@@ -1,14 +1,14 @@
 """Encoders of texts as vectors: the protocol, the pooling that every back-end shares, and a deterministic double.
 
-A text gets the same bits whatever else is in the call, for two reasons. A pass holds texts of one token count
-only, so nothing is padded and no mask is needed: a padded length changes which positions a kernel handles in
-full vector registers and which in the remainder, and with it the last bits. Pooling adds the rows of one text alone,
-in order. `self_test` checks this for a back-end on this processor; the fingerprint records the result.
+A text's vector has the same bits whatever other texts are in the call, for two reasons. All texts in a pass have the
+same token count, so nothing is padded and no mask is needed: padding changes which positions a kernel handles in full
+vector registers and which in the remainder, and so the last bits. Pooling adds the rows of one text alone, in order.
+`self_test` checks this for a back-end on this CPU; the fingerprint records the result.
 
-Special tokens (such as [CLS] and [SEP]) count towards a text's length, take part in the vector of the whole text as in
-sentence-transformers, and never in the vector of a span. The empty text has a vector too: that of its special tokens.
+Special tokens (such as [CLS] and [SEP]) count towards a text's length. As in sentence-transformers, they contribute to
+the vector of the whole text, but never to that of a span. The empty text has a vector too: that of its special tokens.
 
-Retrieval models put different prompts before questions and documents. Every text of the index counts as a document: a
+Retrieval models put different prompts before questions and documents. Every text in the index counts as a document: a
 passage, a sentence, a title, a name or a summary. A prompt's tokens belong to the text that the model reads and never
 to a span; `max_tokens` is the model's limit less the document prompt, so that passages are cut to fit.
 """
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 Spans = Sequence[Sequence[tuple[int, int]]]
-"""For each text, the (start, end) character offsets of its spans, the end excluded."""
+"""For each text, the (start, end) character offsets of the spans in it; the end is exclusive."""
 
 
 @dataclasses.dataclass(frozen=True)
 class EncoderFingerprint:
-    """All inputs that determine an encoder's output; the key of a part is a hash of them."""
+    """All inputs that determine an encoder's output; the keys of parts include a hash of them."""
 
     model: str
     weights: str  # SHA-256 of the published weights
     tokenizer: str  # SHA-256 of tokenizer.json
     graph: str  # SHA-256 of the converted graph and its constants; empty for a model that is not converted
     backend: str
-    precision: str  # effective: "f32" or "bf16"; "int8+" and that of the remaining products for a quantised graph
-    instructions: str  # the processor features that the back-end uses
+    precision: str  # the effective one: "f32" or "bf16"; with "int8+" before it for a quantised graph
+    instructions: str  # the CPU features that the back-end uses
     pooling: str
     max_tokens: int
     dimension: int
@@ -60,13 +60,13 @@ class EncoderFingerprint:
     files: str = ""  # SHA-256 over all files of a model that runs unconverted
     query_prompt: str = ""
     document_prompt: str = ""
-    whole_dimension: int = 0  # the model's own, if vectors are truncated
+    whole_dimension: int = 0  # the model's own dimension, if vectors are truncated
     calibration: str = ""  # SHA-256 of the calibration texts of a quantised graph
-    device: str = ""  # torch's device; empty for other back-ends, which run on the processor
-    asked_dimension: int = 0  # the dimension requested from an endpoint; 0 for its model's own
+    device: str = ""  # torch's device; empty for other back-ends, which run on the CPU
+    asked_dimension: int = 0  # the dimension requested from an endpoint; 0 for the model's own
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fingerprint as plain values for canonical JSON, without fields that have their default."""
+        """Return the fingerprint as values for canonical JSON, without fields that have their default."""
         values = {**dataclasses.asdict(self), "libraries": dict(self.libraries)}
         return {
             field.name: values[field.name] for field in dataclasses.fields(self) if values[field.name] != field.default
@@ -74,7 +74,7 @@ class EncoderFingerprint:
 
 
 class Prompts(NamedTuple):
-    """The prompts that a model reads before a text: `query` before a question, `document` before any other text."""
+    """The prompts to put before a text: `query` before a question, `document` before any other text."""
 
     query: str = ""
     document: str = ""
@@ -85,19 +85,19 @@ NO_PROMPTS = Prompts()
 
 @dataclasses.dataclass(frozen=True)
 class _Tokens:
-    """One text's tokens as the encoder reads them: truncated to the maximum, prompt and special tokens included."""
+    """One text's tokens as the encoder reads them: truncated, with the prompt and special tokens."""
 
     ids: NDArray[Any]  # a tokenizer's ids, or the words themselves
-    offsets: NDArray[np.int32]  # (n, 2) in the text without its prompt, of the n tokens of the text itself
+    offsets: NDArray[np.int32]  # (n, 2): offsets of the text's own n tokens, in the text without the prompt
     first: int  # the number of tokens before the text's own
 
 
 @dataclasses.dataclass(frozen=True)
 class Pass:
-    """Texts of one length that the encoder reads at once.
+    """Texts with the same token count that the encoder reads at once.
 
-    texts: without their prompt. ids: ``(texts, tokens)``, the prompt included. query: True for questions. states: True
-    if hidden states are needed, too.
+    texts: the texts without their prompt. ids: the token ids ``(texts, tokens)``, with the prompt. query: True for
+    questions. states: True if hidden states are needed too.
     """
 
     texts: Sequence[str]
@@ -109,8 +109,8 @@ class Pass:
 class Encoded(NamedTuple):
     """The output of a pass.
 
-    vectors: ``(texts, d) float32``, pooled, neither truncated nor normalised. states: ``(texts, tokens, hidden)
-    float32``.
+    vectors: the pooled vectors, ``(texts, d) float32``, neither truncated nor normalised. states: the hidden states,
+    ``(texts, tokens, hidden) float32``.
     """
 
     vectors: NDArray[np.float32]
@@ -118,12 +118,12 @@ class Encoded(NamedTuple):
 
 
 class Embedder(ABC):
-    """Turns texts into unit vectors. Every method may be called from several threads."""
+    """Encodes texts as unit vectors. Every method may be called from several threads."""
 
     dimension: int
 
     max_tokens: int
-    """The maximum tokens of a document, with special tokens and without its prompt; the rest is cut off."""
+    """The maximum tokens of a document, with special tokens but without its prompt; the rest is cut off."""
 
     special_tokens: int
     """The number of special tokens of every text."""
@@ -138,26 +138,26 @@ class Embedder(ABC):
 
     @abstractmethod
     def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """Return each text's (n, 2) character offsets of its tokens: nothing cut off, no special tokens, no prompt."""
+        """Return the (n, 2) character offsets of each text's tokens: untruncated, no special tokens, no prompt."""
 
     @abstractmethod
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Count the tokens of each text: nothing cut off, special tokens included, no prompt."""
+        """Count the tokens of each text: untruncated, with special tokens, without the prompt."""
 
     @abstractmethod
     def _encode(self, texts: Sequence[str], *, query: bool) -> NDArray[np.float32]:
-        """Encode texts behind their prompt as unit vectors, (n, dimension) float32."""
+        """Encode texts after their prompt as unit vectors, (n, dimension) float32."""
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Encode documents as unit vectors, (n, dimension) float32, in their order."""
+        """Encode documents in order as unit vectors, (n, dimension) float32."""
         return self._encode(texts, query=False)
 
     def encode_queries(self, questions: Sequence[str]) -> NDArray[np.float32]:
-        """Encode questions as unit vectors, (n, dimension) float32, in their order."""
+        """Encode questions in order as unit vectors, (n, dimension) float32."""
         return self._encode(questions, query=True)
 
     def encode_with_spans(self, texts: Sequence[str], spans: Spans) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Encode documents, and spans in them as texts of their own; the second array has a row per span, in order."""
+        """Encode documents, and their spans as separate texts; the second array has a row per span, in order."""
         if len(texts) != len(spans):
             raise ValueError(f"{len(texts)} texts, but spans for {len(spans)}")
         alone = [text[left:right] for text, of_text in zip(texts, spans, strict=True) for left, right in of_text]
@@ -165,11 +165,11 @@ class Embedder(ABC):
 
 
 class PassEmbedder(Embedder):
-    """An embedder that runs on this machine: texts of one length share a pass, and each is pooled separately."""
+    """An embedder that runs on this machine: texts of equal token count share a pass, but are pooled separately."""
 
     pools_spans = True
 
-    tokens_per_pass: int = 1024  # measured: the quickest with 1 and 2 threads, and small enough for a core's cache
+    tokens_per_pass: int = 1024  # the fastest in measurements with 1 and 2 threads, and fits into a core's cache
 
     questions_alone = False
     """True if each question has a pass of its own."""
@@ -178,19 +178,19 @@ class PassEmbedder(Embedder):
         return max(1, self.tokens_per_pass // length)
 
     def _rest(self, texts: int) -> Iterable[int]:
-        """Return the sizes of the passes over a length's remaining texts, which are too few for a full pass."""
+        """Return the sizes of the passes over the last texts of a length, which are too few for a full pass."""
         return [texts] if texts else []
 
     @abstractmethod
     def _tokenise(self, texts: Sequence[str], *, query: bool, offsets: bool) -> Iterator[_Tokens]:
-        """Tokenise each text behind its prompt; offsets are empty unless requested."""
+        """Tokenise each text after its prompt; offsets are empty unless requested."""
 
     @abstractmethod
     def _encoded(self, passes: Iterable[Pass]) -> Iterator[Encoded]:
         """Yield the output of each pass, in order."""
 
     def _of_spans(self, means: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Return the vectors of spans, from their mean hidden states ``(spans, hidden)``."""
+        """Return the vectors of spans, given the means of their hidden states ``(spans, hidden)``."""
         return means
 
     def _encode(self, texts: Sequence[str], *, query: bool) -> NDArray[np.float32]:
@@ -202,10 +202,9 @@ class PassEmbedder(Embedder):
     def encode_with_spans(self, texts: Sequence[str], spans: Spans) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Encode documents, and spans in them.
 
-        A span's vector is the normalised mean of the last hidden states of the tokens that overlap it, in the text's
-        own pass. A span without a token (blank, or cut off) is encoded as a text of its own; so is every span if the
-        encoder does not pool spans. The second array has a row per span, in the order of the texts and of the spans in
-        each.
+        A span's vector is the normalised mean of the last hidden states of the tokens that overlap it, in the pass of
+        its text. A span without a token (blank, or cut off) is encoded as a text of its own; so is every span if the
+        encoder does not pool spans. The second array has a row per span, in the order of the texts and their spans.
         """
         if len(texts) != len(spans) or not self.pools_spans:
             return super().encode_with_spans(texts, spans)
@@ -240,7 +239,7 @@ class PassEmbedder(Embedder):
     def _passes(
         self, texts: Sequence[str], *, query: bool, spans: bool
     ) -> Iterator[tuple[list[int], Encoded, list[_Tokens]]]:
-        """Yield each pass, over texts of one length: rows, output and tokens. A text without tokens is in none."""
+        """Yield the rows, output and tokens of each pass. A text without tokens is in no pass."""
         texts = list(map(readable, texts))
         tokens = list(self._tokenise(texts, query=query, offsets=spans))
         by_length: dict[int, list[int]] = {}
@@ -267,7 +266,7 @@ class PassEmbedder(Embedder):
 
 
 class Tokeniser:
-    """A tokeniser from a tokenizer.json alone: the only part of an encoder that splitting needs. Thread-safe."""
+    """A tokeniser that needs only a tokenizer.json; splitting needs no other part of an encoder. Thread-safe."""
 
     def __init__(self, tokenizer: bytes, max_tokens: int) -> None:
         self.max_tokens = max_tokens
@@ -275,7 +274,7 @@ class Tokeniser:
         self.special_tokens = int(self._whole.num_special_tokens_to_add(False))
 
     def token_offsets(self, texts: Sequence[str]) -> list[NDArray[np.int32]]:
-        """Return offsets as ``Embedder.token_offsets`` does; a huge text is read in parts that end between words."""
+        """Return offsets; see ``Embedder.token_offsets``. A huge text is tokenised in parts that end between words."""
         parts = [list(_parts(text)) for text in texts]
         flat = [part for of_text in parts for _, part in of_text]
         encoded = (
@@ -287,45 +286,45 @@ class Tokeniser:
         return [of_text[0] if len(of_text) == 1 else np.concatenate(of_text) for of_text in moved]
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return each text's token ids, special tokens included; a text beyond the maximum keeps its last token."""
+        """Return each text's token ids with special tokens; a truncated text keeps its last token."""
         encoded = (encoding.ids for chunk in _chunks(texts) for encoding in self._whole.encode_batch_fast(chunk))
         most = self.max_tokens
         return [ids if len(ids) <= most else [*ids[: most - 1], ids[-1]] for ids in encoded]
 
     def count_tokens(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Count the tokens of each text: nothing cut off, special tokens included."""
+        """Count the tokens of each text: untruncated, with special tokens."""
         counts = [len(encoding) for chunk in _chunks(texts) for encoding in self._whole.encode_batch_fast(chunk)]
         return np.array(counts, np.int64)
 
 
 def cut_dimension(dimension: int | None, whole: int) -> int:
-    """Return the dimension of truncated vectors; raises ConfigurationError if the model's (``whole``) is less."""
+    """Return the dimension of truncated vectors; raises ConfigurationError if it exceeds the model's (``whole``)."""
     if dimension is not None and dimension > whole:
         raise ConfigurationError(
-            f"embed.dimensions is {dimension}, and the model gives {whole}; set it to that or less"
+            f"embed.dimensions is {dimension}, but the model's dimension is {whole}; set at most that"
         )
     return dimension or whole
 
 
 def tokens_left(tokenizer: bytes, max_tokens: int, prompt: str, setting: str = "document_prompt") -> int:
-    """Return the maximum tokens of a text that the model reads behind a prompt, special tokens included.
+    """Return the maximum tokens of a text that the model reads after a prompt, with special tokens.
 
     tokenizer: a tokenizer.json. max_tokens: the model's limit. setting: the setting with the prompt. Raises
-    ConfigurationError for a prompt of more than half of the limit.
+    ConfigurationError if the prompt takes more than half of the limit.
     """
     if not prompt:
         return max_tokens
     prompt_tokens = len(_tokenizer(tokenizer).encode(prompt, add_special_tokens=False))
     if 2 * prompt_tokens > max_tokens:
         raise ConfigurationError(
-            f"the prompt {prompt!r:.80} has {prompt_tokens} tokens, and the model reads {max_tokens}; expected half of "
-            f"that at most: set embed.{setting}"
+            f"the prompt {prompt!r:.80} has {prompt_tokens} tokens, but the model reads {max_tokens}; expected at most "
+            f"half of that: set embed.{setting}"
         )
     return max_tokens - prompt_tokens
 
 
 class TokenEncoder(Tokeniser, PassEmbedder):
-    """The shared part of the torch and OpenVINO back-ends. max_tokens: the model's limit, the prompt included."""
+    """The shared part of the torch and OpenVINO back-ends. max_tokens: the model's limit, which includes the prompt."""
 
     def __init__(self, tokenizer: bytes, max_tokens: int, prompts: Prompts) -> None:
         super().__init__(tokenizer, tokens_left(tokenizer, max_tokens, prompts.document))
@@ -333,10 +332,10 @@ class TokenEncoder(Tokeniser, PassEmbedder):
         self._cut = _tokenizer(tokenizer)
         self._cut.enable_truncation(max_tokens)
         self.reproducible: bool | None = None
-        """The result of an earlier self-test of this encoder on this machine; None to run the self-test."""
+        """The result of this encoder's last self-test on this machine; None to run the self-test."""
 
     def _is_reproducible(self) -> bool:
-        """Return True if a text has the same bits in any batch; runs the self-test if the result is not known."""
+        """Return True if a text's vector has the same bits in any batch; runs the self-test if that is not known."""
         if self.reproducible is None:
             self.reproducible = self_test(self)
         return self.reproducible
@@ -345,7 +344,7 @@ class TokenEncoder(Tokeniser, PassEmbedder):
         return self.prompts.query if query else self.prompts.document
 
     def _prompt_tokens(self, query: bool) -> int:
-        """Count the tokens up to the end of the prompt, special tokens included; 0 without a prompt."""
+        """Count the tokens up to the end of the prompt, with special tokens; 0 without a prompt."""
         prompt = self._prompt(query)
         if not prompt:
             return 0
@@ -374,7 +373,7 @@ class TokenEncoder(Tokeniser, PassEmbedder):
 
 _CHUNK = 2048
 _CHUNK_CHARACTERS = 1 << 20
-"""The maximum texts and characters tokenised at once: an encoding takes 200 bytes a character until it is an array."""
+"""The maximum texts and characters to tokenise at once: until it is an array, an encoding takes 200 bytes/character."""
 
 
 def _tokenizer(data: bytes) -> Tokenizer:
@@ -392,7 +391,7 @@ def _tokenizer(data: bytes) -> Tokenizer:
 
 
 def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
-    """Yield the texts in chunks of bounded size, each text `readable`."""
+    """Yield the texts in chunks of bounded size, and make each text `readable`."""
     at = 0
     while at < len(texts):
         stop, room = at, _CHUNK_CHARACTERS
@@ -404,7 +403,7 @@ def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def readable(text: str) -> str:
-    """Replace each lone surrogate, which has no UTF-8, by a question mark."""
+    """Replace each lone surrogate, which UTF-8 cannot encode, by a question mark."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -413,7 +412,7 @@ def readable(text: str) -> str:
 
 
 def _parts(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the parts of a text and their starts: one part, unless the text is huge."""
+    """Yield the offset and the text of each part of a text: one part, unless the text is huge."""
     start = 0
     while len(text) - start > _CHUNK_CHARACTERS:
         limit = start + _CHUNK_CHARACTERS
@@ -431,8 +430,8 @@ def _pairs(offsets: list[tuple[int, int]]) -> NDArray[np.int32]:
 class HashEmbedder(PassEmbedder):
     """A deterministic double: bags of hashed words and character trigrams, so that similar texts have similar vectors.
 
-    It needs NumPy alone. Every vector includes a small hash of the surrounding text, so that a span's vector differs
-    between passages as a model's does. All sums are of multiples of 1/256, hence exact: the same bits everywhere.
+    It needs only NumPy. Every vector includes a small hash of the surrounding text, so that a span's vector differs
+    between passages, as with a model. All sums add multiples of 1/256, so they are exact and the same on any machine.
     """
 
     dimension = 64
@@ -500,7 +499,7 @@ def _features(word: str) -> NDArray[np.float32]:
 
 
 def _signs(text: str) -> NDArray[np.float32]:
-    """Derive 64 signs from a text."""
+    """Return 64 signs, a hash of a text."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return np.unpackbits(np.frombuffer(digest, np.uint8)).astype(np.float32) * 2 - 1
 
@@ -521,9 +520,9 @@ _SAMPLE = (
 
 
 def self_test(embedder: Embedder) -> bool:
-    """Return True if a text gets the same bits in any batch: alone, among others, in another order, with spans.
+    """Return True if a text's vector has the same bits in any batch: alone, among others, in another order, with spans.
 
-    Covers lengths from a few tokens to the maximum and passes of one row and of many; takes well under a second.
+    It tests lengths from a few tokens to the maximum, and passes of one row and of many; takes well under a second.
     """
     long = " ".join(_SAMPLE * 8)
     texts = [*_SAMPLE, "", long, *(" ".join(["bridge"] * n) for n in (3, 15, 16, 17, 40)), *(_SAMPLE[1],) * 9]

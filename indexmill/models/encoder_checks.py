@@ -1,8 +1,8 @@
 """Checks of a snapshot's encoder files, made before native libraries load them.
 
 The tokenizers library trusts its files: it allocates the size that a character table declares, and some malformed files
-end in a panic (which is not an Exception) or abort the process. The graph, which OpenVINO reads, cannot be checked
-here: trust it only if you trust the snapshot's author.
+cause a panic (which is not an Exception) or abort the process. The graph that OpenVINO loads cannot be checked here:
+trust it only if you trust the snapshot's author.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from indexmill.errors import CorruptBlob, IndexmillError
 from indexmill.store.regular_files import MANIFEST_BYTES, RECORD_BYTES, read_regular
 
 _LONGEST_TEXT = 4096
-"""The maximum characters of a string in a tokenizer's steps, which may be inserted into every text."""
+"""The maximum length of a string in a tokenizer's steps, in characters: it may be inserted into every text."""
 
 _MOST_STEPS = 10_000
 """The maximum number of values in a tokenizer's steps."""
@@ -30,7 +30,7 @@ _CHARACTERS = "precompiled_charsmap"
 
 
 def check_encoder_files(files: Mapping[str, Path]) -> None:
-    """Raise CorruptBlob for invalid settings or tokenizers. files: by name; the encoder reports missing ones."""
+    """Raise CorruptBlob for invalid settings or tokenizers. files: the encoder's files by name; some may be missing."""
     if "encoder.json" in files:
         path = files["encoder.json"]
         settings = _json(path, RECORD_BYTES)
@@ -49,7 +49,7 @@ def check_encoder_files(files: Mapping[str, Path]) -> None:
 def encoder_errors(where: Path | str) -> Iterator[None]:
     """Raise CorruptBlob if a snapshot's encoder fails, including a panic of its tokenizer.
 
-    Missing memory, files or libraries are not the snapshot's fault: these errors pass.
+    Errors about missing memory, files or libraries are not the snapshot's fault, so they are raised unchanged.
     """
     try:
         yield
@@ -75,7 +75,7 @@ def _json(path: Path, most: int) -> dict[str, Any]:
 
 
 def _check_steps(steps: Mapping[str, Any]) -> None:
-    """Raise ValueError if a tokenizer's steps are too large, or hold an invalid character table."""
+    """Raise ValueError if a tokenizer's steps are too large, or contain an invalid character table."""
     remaining: list[tuple[str, Any]] = list(steps.items())
     for seen in range(_MOST_STEPS):
         if not remaining:
@@ -88,16 +88,16 @@ def _check_steps(steps: Mapping[str, Any]) -> None:
         elif isinstance(value, str) and name == _CHARACTERS:
             _check_characters(value)
         elif isinstance(value, str) and len(value) > _LONGEST_TEXT:
-            raise ValueError(f"{name} has {len(value):,} characters; expected {_LONGEST_TEXT:,} at most")
+            raise ValueError(f"{name} has {len(value):,} characters; expected at most {_LONGEST_TEXT:,}")
     raise ValueError(f"its steps contain more than {_MOST_STEPS:,} values")
 
 
 def _check_characters(encoded: str) -> None:
-    """Raise ValueError unless a character table holds the trie whose length its first four bytes declare."""
+    """Raise ValueError unless a character table contains a trie of the length that its first four bytes declare."""
     try:
         table = base64.b64decode(encoded, validate=True)
     except binascii.Error as error:
         raise ValueError(f"{_CHARACTERS} is not base64") from error
     trie = int.from_bytes(table[:4], "little")
     if trie % 4 or not 4 <= trie <= len(table) - 4:
-        raise ValueError(f"{_CHARACTERS} has {len(table)} bytes, and declares a trie of {trie}")
+        raise ValueError(f"{_CHARACTERS} has {len(table)} bytes, but declares a trie of {trie} bytes")

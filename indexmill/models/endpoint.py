@@ -1,4 +1,4 @@
-"""Validated settings of a model endpoint that readers call: a section's settings, less those of the pipeline."""
+"""Validated settings of a model endpoint that readers call: a section's settings without those of the pipeline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from indexmill.models.chat import Structured
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A model and its endpoint, with the settings of ``LlmOptions``; None means the default of a setting."""
+    """A model and its endpoint, with the settings of ``LlmOptions``; None means a setting's default."""
 
     model: Annotated[str, Field(min_length=1)]
     base_url: str | None = None

@@ -1,8 +1,8 @@
 """An embedder whose vectors come from an endpoint, and whose tokens are counted on this machine.
 
-A local tokenizer truncates texts to the model's limit, so that requests are a function of the settings and not of the
-endpoint. An endpoint returns no hidden states, so every sentence is a text of its own. Nor does it return the same bits
-twice: the first response counts, wherever it is cached.
+A local tokenizer truncates texts to the model's limit, so that requests depend on the settings and not on the endpoint.
+An endpoint returns no hidden states, so every sentence is encoded as a text of its own. Responses to the same request
+may differ in their last bits, so the first response is cached and used from then on.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BACKEND = "openai"
-"""The back-end's name in settings and fingerprints."""
+"""The name of this back-end in settings and fingerprints."""
 
 _BLANK = "."
-"""Sent instead of a blank text, which endpoints reject."""
+"""The text that is sent instead of a blank text, which endpoints reject."""
 
 Vectors = Callable[[list[str], list[int]], "NDArray[np.float32]"]
 """A function from texts, as they are sent, and their token counts to unit vectors ``(n, d) float32``."""
 
 TokenCounter = Tokeniser | HashEmbedder
-"""Counts tokens; the second is the deterministic double."""
+"""A counter of tokens; the second type is the deterministic test double."""
 
 
 @dataclass(frozen=True)
 class EndpointModel:
-    """The inputs besides the texts that determine an endpoint's vectors.
+    """The inputs, besides the texts, that determine an endpoint's vectors.
 
-    name: the model's name there. dimension: of its vectors. tokenizer: the SHA-256 of the tokenizer.json that counts
-    and truncates; empty for the double. asked_dimension: the dimension requested from the endpoint; 0 for its own.
+    name: the model's name at the endpoint. dimension: that of its vectors. tokenizer: the SHA-256 of the tokenizer.json
+    that counts and truncates; empty for the test double. asked_dimension: the dimension to request; 0 for the model's.
     """
 
     name: str
@@ -57,10 +57,10 @@ class EndpointModel:
 
 
 class EndpointEmbedder(Embedder):
-    """An Embedder over the vectors of an endpoint. Thread-safe if `vectors` is."""
+    """An Embedder that gets its vectors from an endpoint. Thread-safe if `vectors` is."""
 
     def __init__(self, model: EndpointModel, counter: TokenCounter, vectors: Vectors) -> None:
-        """counter: its `max_tokens` is the model's limit less the document prompt."""
+        """counter: a counter whose `max_tokens` is the model's limit less the document prompt."""
         self.model = model
         self.dimension = model.dimension
         self.max_tokens, self.special_tokens = counter.max_tokens, counter.special_tokens
@@ -94,7 +94,7 @@ class EndpointEmbedder(Embedder):
         return self._counter.count_tokens(texts)
 
     def sent(self, texts: Sequence[str], *, query: bool = False) -> tuple[list[str], list[int]]:
-        """Return the texts as they are sent, truncated and behind their prompt, and each one's token count."""
+        """Return the texts as they are sent, truncated and after their prompt, and the token count of each."""
         prompt = self.model.prompts.query if query else self.model.prompts.document
         whole = [readable(text) if text.strip() else _BLANK for text in texts]
         lengths = self._counter.count_tokens(whole).tolist()
@@ -115,7 +115,7 @@ class EndpointEmbedder(Embedder):
         vectors = self._vectors(*self.sent(texts, query=query))
         if vectors.shape != (len(texts), self.dimension):
             raise ConfigurationError(
-                f"the encoder {self.model.name!r} returned vectors of {vectors.shape[-1]} numbers, and the index has "
-                f"{self.dimension}: it is not the model that built the index"
+                f"the encoder {self.model.name!r} returned vectors of dimension {vectors.shape[-1]}, but the index has "
+                f"dimension {self.dimension}: it is not the model that built the index"
             )
         return vectors

@@ -1,7 +1,7 @@
-"""The question encoder of an index whose vectors come from an endpoint; called only if the caller names an endpoint.
+"""The question encoder of an index whose vectors come from an endpoint; used only if the caller names an endpoint.
 
 A snapshot never names an endpoint, since its author would then receive the reader's key and questions. It names the
-model of its vectors; the caller names an endpoint with this model.
+model of its vectors, and the caller names an endpoint that serves this model.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 _TASK = "question"
 
 _AT_ONCE = 64
-"""The maximum texts of one request."""
+"""The maximum number of texts in one request."""
 
 _CONCURRENCY = 8
-"""The maximum concurrent requests."""
+"""The maximum number of concurrent requests."""
 
 _LONGEST_PROMPT = 4096
-"""The maximum characters of a prompt, which is sent and billed with each question."""
+"""The maximum length of a prompt in characters; it is sent and billed with each question."""
 
 _LARGEST = 1 << 16
 _LIMITS = RetryLimits()
@@ -43,16 +43,16 @@ def endpoint_encoder(
     tokenizer: bytes | None,
     limits: RetryLimits = _LIMITS,
 ) -> EndpointEmbedder:
-    """Open the encoder of questions over an endpoint that the caller has named.
+    """Open the encoder of questions that uses an endpoint named by the caller.
 
     made_by: the encoder's record in the manifest. tokenizer: the snapshot's tokenizer.json; None for the deterministic
-    double. Raises ConfigurationError if the endpoint has another model, CorruptBlob for an invalid manifest.
+    test double. Raises ConfigurationError if the endpoint has another model, CorruptBlob for an invalid manifest.
     """
     name, dimension, most = made_by.get("model"), made_by.get("dimension"), made_by.get("max_tokens")
     requested, prompts = made_by.get("asked_dimension", 0), _prompts(made_by)
     whole = all(isinstance(value, int) and not isinstance(value, bool) for value in (dimension, most, requested))
     if not isinstance(name, str) or not whole or not 0 < dimension <= _LARGEST or not 3 <= most <= 1 << 20:  # type: ignore[operator]
-        raise CorruptBlob("the manifest's encoder behind an endpoint has an invalid model, dimension or length")
+        raise CorruptBlob("the encoder in the manifest, behind an endpoint, has an invalid model, dimension or length")
     if endpoint.model != name:
         raise ConfigurationError(
             f"the index has vectors of the model {name!r}, but the encoder is {endpoint.model!r}: see embed.model"
@@ -69,7 +69,7 @@ def endpoint_encoder(
 async def _all(
     client: OpenAiEmbeddings, texts: Sequence[str], dimension: int, limits: RetryLimits
 ) -> NDArray[np.float32]:
-    """Encode texts by a few concurrent requests; the first error cancels the others."""
+    """Encode texts with a few concurrent requests; the first error cancels the other requests."""
     turns = asyncio.Semaphore(_CONCURRENCY)
 
     async def embed(some: Sequence[str]) -> NDArray[np.float32]:
@@ -83,5 +83,5 @@ async def _all(
 def _prompts(made_by: Mapping[str, Any]) -> Prompts:
     prompts = [made_by.get(name, "") for name in ("query_prompt", "document_prompt")]
     if not all(isinstance(text, str) and len(text) <= _LONGEST_PROMPT for text in prompts):
-        raise CorruptBlob(f"the manifest's prompts: expected texts of at most {_LONGEST_PROMPT:,} characters")
+        raise CorruptBlob(f"the manifest's prompts: expected strings of at most {_LONGEST_PROMPT:,} characters")
     return Prompts(*prompts)

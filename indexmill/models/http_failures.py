@@ -1,7 +1,7 @@
 """Conversion of an endpoint's HTTP failures to the errors of ``indexmill.models.llm_errors``.
 
-Messages repeat nothing that the endpoint wrote but its error code, if that is one word: error texts may contain prompts
-and pieces of keys.
+Of what the endpoint wrote, messages repeat only its error code, and only if it is one word: error texts may contain
+prompts and pieces of keys.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_MONEY = frozenset(
 )
 _TRY_LATER = frozenset({408, 409, 425, 429})
 _GATEWAY_GAVE_UP = frozenset({408, 502, 504, 520, 522, 524})
-"""Statuses of a gateway or proxy that timed out; the model may have done the work."""
+"""The statuses of a gateway or proxy that timed out; the model may have done the work."""
 
 _SUBJECT = frozenset({"content_filter", "content_policy_violation", "data_inspection_failed", "invalid_prompt"})
 """The codes of OpenAI, Azure, gateways and Alibaba's Model Studio for a prompt that a filter blocked."""
@@ -36,7 +36,7 @@ _TEMPERATURE = re.compile(r"unsupported (value|parameter): '?temperature", re.IG
 
 @dataclass(frozen=True, slots=True)
 class SettingNames:
-    """The names of an endpoint's settings and of its service, for messages."""
+    """The names of an endpoint's settings and of the endpoint's service, for messages."""
 
     model: str = "llm.model"
     url: str = "llm.base_url"
@@ -52,7 +52,7 @@ LLM_SETTINGS = SettingNames()
 
 @dataclass(frozen=True, slots=True, repr=False)
 class HttpFailure:
-    """An error status with the code, parameter, message and delay of its response."""
+    """An error status with the error code, parameter, message and delay in its response."""
 
     status: int
     code: str
@@ -62,7 +62,7 @@ class HttpFailure:
 
     @classmethod
     def of(cls, status: int, headers: Mapping[str, str], content: bytes, now: float) -> HttpFailure:
-        """Read the failure in a response; `now` is this machine's time, for dates in headers."""
+        """Read the failure from a response. now: this machine's time, for dates in headers."""
         error: Any = None
         with contextlib.suppress(ValueError, RecursionError):
             error = json.loads(content)
@@ -80,7 +80,7 @@ class HttpFailure:
         )
 
     def blames(self) -> Literal["form", "limit", "temperature", "length", "subject", ""]:
-        """Return the part of the request that the endpoint rejects, if it can be determined."""
+        """Return the part of the request that the endpoint rejects; empty if it is not known."""
         if self.status not in (400, 404, 415, 422, 501):
             return ""
         if self.code == "context_length_exceeded":
@@ -94,7 +94,7 @@ class HttpFailure:
         return "form" if _FORM.search(f"{self.parameter} {self.message}") else ""
 
     def error(self, where: str, model: str, names: SettingNames = LLM_SETTINGS) -> LlmError:
-        """Return the error to raise; `where` is the endpoint's host."""
+        """Return the error to raise. where: the endpoint's host."""
         prefix = f"{where} answered {self.status}{f' ({self.code})' if self.code else ''}"
         stops = self._stops(model, names)
         if stops:
@@ -110,9 +110,9 @@ class HttpFailure:
         return error
 
     def _stops(self, model: str, names: SettingNames) -> str:
-        """Return why no request can succeed, and the setting to change; empty if another request may succeed."""
+        """Return the reason why no request can succeed, and the setting to change; empty if another may succeed."""
         if self.status == 402 or self.code in _NO_MONEY:
-            return "the account has no credit left, or its limit is reached"
+            return "the account has no credit left, or has reached its limit"
         if self.code == "model_not_found":
             return f"there is no model {model!r} for this key: see {names.model}"
         if 300 <= self.status < 400:
@@ -121,7 +121,7 @@ class HttpFailure:
             case 401:
                 return f"the key is missing or wrong: see {names.keys}"
             case 403:
-                return f"the key may not use the model {model!r}: see {names.model}, and the account's rights"
+                return f"the key may not use the model {model!r}: see {names.model}, and the account's permissions"
             case 404 | 405:
                 return f"there is no {names.service} or no model {model!r} there: see {names.url} and {names.model}"
             case 407:
@@ -132,7 +132,7 @@ class HttpFailure:
 
 
 def lost_connection(cause: BaseException | None, where: str, names: SettingNames = LLM_SETTINGS) -> LlmError:
-    """Convert the HTTP library's exception of a failed connection."""
+    """Convert the HTTP library's exception for a failed connection."""
     import httpx2
 
     if any(isinstance(error, ssl.SSLCertVerificationError) for error in _chain(cause)):
@@ -148,14 +148,14 @@ def lost_connection(cause: BaseException | None, where: str, names: SettingNames
     if unsent:
         return LlmUnreachable(f"{where}: no connection ({kind}): see {names.url} and {names.proxy}", retry=True)
     return LlmUnreachable(
-        f"{where}: the connection was lost before the answer came ({kind})", retry=True, billed="maybe"
+        f"{where}: the connection was lost before the answer arrived ({kind})", retry=True, billed="maybe"
     )
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Return the seconds to wait before the next request, as the endpoint asks; None if it names no readable time.
+    """Return the seconds that the endpoint asks to wait before the next request; None if it gives no readable time.
 
-    A date counts from the response's own `Date`, so that a wrong local clock does no harm.
+    A date is compared with the `Date` of the response, so that a wrong local clock does no harm.
     """
     with contextlib.suppress(KeyError, ValueError):
         return _seconds(float(headers["retry-after-ms"]) / 1000)
@@ -177,7 +177,7 @@ def _seconds(number: float) -> float:
 
 
 def _word(value: object) -> str:
-    """Return an error code that is safe to print: one word, or an empty text."""
+    """Return an error code that is safe to print: one word, or an empty string."""
     return redacted(value) if isinstance(value, str) and re.fullmatch(r"[\w.\[\]-]{1,64}", value) else ""
 
 

@@ -1,4 +1,4 @@
-"""Filters for the loggers of the HTTP libraries: below WARNING they log headers, including the key."""
+"""A filter for the loggers of the HTTP libraries: below WARNING they log headers, including the key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _LOGGERS = ("openai", "httpx2", "httpcore2")
 
 
 def silence() -> None:
-    """Drop records below WARNING from the libraries' loggers, and redact the rest."""
+    """Drop the libraries' log records below WARNING, and redact the others."""
     existing = list(logging.Logger.manager.loggerDict)
     children = tuple(f"{top}." for top in _LOGGERS)
     for name in [*_LOGGERS, *(name for name in existing if name.startswith(children))]:

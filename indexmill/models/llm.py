@@ -1,7 +1,7 @@
 """Requests to language models and their answers, as plain data, and the protocol of a back-end.
 
 A ``Request`` is one question; a ``Completion`` is the text of one answer and its billed tokens. A back-end sends a
-request once; retries, quotas, validation and the ledger are the pipeline's.
+request once; the pipeline implements retries, quotas, validation and the ledger.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class Request:
     """One question to a language model; picklable.
 
     task: the kind of question, such as ``summary``. instructions: the prompt, without any corpus text. prompt_version:
-    identifies the prompt's text. content: the corpus text, as data inside delimiters (``data_block``). schema: the JSON
-    schema of the answer, an object. max_output_tokens: the answer's limit, beyond which it is cut off. about: the ids
-    of the documents, passages or nodes whose text the content holds. makes: the id of the output that the answer is
-    for. `about` and `makes` do not shape the answer; they are for its record. Neither the prompt nor the content is in
-    the ``repr``, since logs print that.
+    identifies the prompt's text. content: the corpus text, as data between delimiters (``data_block``). schema: the
+    JSON schema of the answer, an object. max_output_tokens: the answer's limit, beyond which it is cut off. about: the
+    ids of the documents, passages or nodes whose text is in `content`. makes: the id of the output that the answer is
+    for. `about` and `makes` do not affect the answer; they are stored in its record. The ``repr`` contains neither the
+    prompt nor the content, since logs print it.
     """
 
     task: str
@@ -37,9 +37,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """The answer of a model to one request, and the billed tokens.
+    """A model's answer to one request, and the billed tokens.
 
-    finish_reason: ``stop`` for a complete answer; else ``length``, ``content_filter``, ``refusal`` and others.
+    finish_reason: ``stop`` for a complete answer; otherwise ``length``, ``content_filter``, ``refusal`` or another.
     """
 
     text: str = field(repr=False)
@@ -54,21 +54,21 @@ class LLM(Protocol):
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """The inputs besides the request that shape answers (model, parameters), JSON-ready and free of secrets."""
+        """The inputs besides the request that affect answers (model, parameters), as JSON values without secrets."""
         ...
 
     def input_tokens(self, request: Request, correction: tuple[str, str] | None = None) -> int:
-        """Return an upper bound of the input tokens billed for ``complete`` with the same arguments."""
+        """Return an upper bound of the input tokens that ``complete`` with the same arguments is billed for."""
         ...
 
     async def ready(self) -> None:
-        """Load the prerequisites of the first request, so that it can be sent without delay."""
+        """Load what the first request needs, so that it can be sent without delay."""
         ...
 
     async def complete(self, request: Request, correction: tuple[str, str] | None = None) -> Completion:
         """Send the request once.
 
-        correction: an unusable answer and its fault, for the one attempt to repair it. Raises the errors of
+        correction: an unusable answer and its fault, for the single attempt to repair the answer. Raises the errors of
         ``indexmill.models.llm_errors``, which say whether to retry and whether the work may have been billed.
         """
         ...
@@ -88,7 +88,7 @@ L = TypeVar("L", bound=LLM)
 
 
 class LlmWrapper(Generic[L]):
-    """A wrapper that defines its own ``complete`` and delegates the rest to the wrapped model; see ``LLM``."""
+    """A base of wrappers that define ``complete`` and delegate the rest to the wrapped model; see ``LLM``."""
 
     def __init__(self, llm: L) -> None:
         self._llm = llm
@@ -105,7 +105,7 @@ class LlmWrapper(Generic[L]):
 
 
 def key_of(fingerprint: Any, request: Request) -> str:
-    """Return the key of an answer: a hash of the back-end's fingerprint and the request without about and makes."""
+    """Return the key of an answer: a hash of the fingerprint and of the request without ``about`` and ``makes``."""
     shaping = {
         "llm": dict(fingerprint),
         "task": request.task,
@@ -119,6 +119,6 @@ def key_of(fingerprint: Any, request: Request) -> str:
 
 
 def data_block(texts: Sequence[str]) -> str:
-    """Write corpus texts as data, each between delimiters that no text can contain, since they hash all texts."""
+    """Join corpus texts as data, each between delimiters that no text can contain, since they include a hash of all."""
     tag = digest_of_texts(*texts)[:16]
     return "\n".join(f"<text-{number} {tag}>\n{text}\n</text-{number} {tag}>" for number, text in enumerate(texts, 1))

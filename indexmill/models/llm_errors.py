@@ -20,11 +20,11 @@ from indexmill.models.llm import Completion
 
 
 class LlmError(IndexmillError):
-    """A request without a usable answer; picklable.
+    """A request got no usable answer. Picklable.
 
-    retry: True if the same request may succeed later. retry_after: the seconds that the endpoint asks to wait; None if
-    it names none. billed: whether the work was billed: ``no``, ``maybe``, or the billed completion. useless_response:
-    True if the endpoint returned a success status, but no usable answer.
+    retry: True if the same request may succeed later. retry_after: the number of seconds that the endpoint asks to
+    wait; None if it does not say. billed: whether the work was billed: ``no``, ``maybe``, or the billed completion.
+    useless_response: True if the endpoint returned a success status, but no usable answer.
     """
 
     useless_response = False
@@ -47,7 +47,7 @@ class LlmError(IndexmillError):
 
 
 class LlmUnreachable(LlmError):
-    """No connection, a dropped connection, a timeout, or a response that does not follow the protocol."""
+    """The connection failed or was lost, a timeout passed, or the response does not follow the protocol."""
 
 
 class LlmBusy(LlmError):
@@ -55,10 +55,10 @@ class LlmBusy(LlmError):
 
 
 class LlmRejected(LlmError):
-    """This request will never work: 400, 413, 422 and the like.
+    """This request will never succeed: 400, 413, 422 and similar statuses.
 
-    of_prompt: True if the cause is known to be the prompt's text, length or subject, not the request's form. filtered:
-    True if it is the subject.
+    of_prompt: True if the cause is known to be the prompt's length or subject, not the request's form. filtered: True
+    if the cause is the subject.
     """
 
     of_prompt = False
@@ -66,7 +66,7 @@ class LlmRejected(LlmError):
 
 
 class LlmUnusable(LlmError):
-    """An unusable answer: cut off, withheld, endless, or not of the requested form."""
+    """The answer is unusable: cut off, withheld, endless, or not in the requested form."""
 
 
 class LlmForbidden(LlmError):

@@ -1,4 +1,4 @@
-"""Spans and metrics of calls to models by OpenTelemetry's conventions (``gen_ai.*``): names, tokens, times, no text."""
+"""Spans and metrics of model calls by OpenTelemetry's conventions (``gen_ai.*``): names, tokens and times, no text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST = 100
 
 
 class ModelCall:
-    """A call in progress. kind: the name of its error, if it failed."""
+    """A call in progress. kind: the name of the call's error, if it failed."""
 
     def __init__(self, span: Span) -> None:
         self._span = span
@@ -23,7 +23,7 @@ class ModelCall:
         self.answer: Completion | None = None
 
     def ended(self, outcome: Completion | Exception) -> None:
-        """Report an answer, or an error, which may have been billed."""
+        """Report the call's answer, or its error, which may have been billed."""
         billed = getattr(outcome, "billed", None) if isinstance(outcome, Exception) else outcome
         if isinstance(billed, Completion):
             self.answer = billed
@@ -44,15 +44,15 @@ class ModelCall:
 def model_call(
     operation: str, model: str, base_url: str, task: str, max_tokens: int | None = None
 ) -> Iterator[ModelCall]:
-    """Report the block's call as a child of the current span.
+    """Report the call in the block as a child of the current span.
 
-    operation: its name in the conventions, such as ``chat``. task: the kind of question, such as ``summary``.
-    max_tokens: the limit of the answer, if it has one.
+    operation: the call's name in the conventions, such as ``chat``. task: the kind of question, such as ``summary``.
+    max_tokens: the limit of the answer, if there is one.
     """
     url = urlsplit(base_url)
     labels: dict[str, str | int] = {
         "gen_ai.operation.name": operation,
-        "gen_ai.provider.name": "openai",  # by the protocol; the endpoint may be anybody's
+        "gen_ai.provider.name": "openai",  # the protocol's name; the endpoint may be another provider's
         "gen_ai.request.model": model,
         "server.address": url.hostname or "",
     }

@@ -1,7 +1,7 @@
-"""A connection to an endpoint of OpenAI's protocol: a client for each event loop, the key, and readable errors.
+"""A connection to an endpoint with OpenAI's protocol: a client for each event loop, the key, and readable errors.
 
-It sends a request once. An error never carries the request, the response, or the library's own exception, since all of
-these hold the key and the prompt.
+It sends a request once. An error never carries the request, the response, or the library's exception, since all of them
+contain the key or the prompt.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_KEY = "none"
 
 _CONNECT_SECONDS = 10.0
 _IDLE_SECONDS = 4.0
-"""Connections idle for longer are not reused: some servers, such as vLLM's, close them after five seconds."""
+"""Connections that were idle for longer are not reused: some servers, such as vLLM, close them after five seconds."""
 
 _T = TypeVar("_T")
 
@@ -68,7 +68,7 @@ class EndpointOptions(Protocol):
 
 
 def endpoint_of(options: EndpointOptions, section: str) -> tuple[str, str, KeySource]:
-    """Return model, base URL and key source of a section's settings. Reads no key; raises ConfigurationError."""
+    """Return the model, base URL and key source in a section's settings, without reading a key."""
     if options.backend != "openai" or options.model is None:
         raise ConfigurationError(f"{section}.backend is not openai, or {section}.model is missing: no endpoint to call")
     url = urlsplit(options.base_url or OPENAI)
@@ -84,10 +84,10 @@ def endpoint_of(options: EndpointOptions, section: str) -> tuple[str, str, KeySo
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class OpenAiConnection:
-    """A model behind an endpoint of OpenAI's protocol. Picklable; a copy opens connections of its own.
+    """A model behind an endpoint with OpenAI's protocol. Picklable; a copy opens its own connections.
 
     Connections belong to the event loop of the request and are closed when ``asyncio.run`` ends that loop.
-    timeout_seconds: for a whole call.
+    timeout_seconds: the limit for a whole call.
     """
 
     model: str = field(kw_only=False)
@@ -106,7 +106,7 @@ class OpenAiConnection:
     instead: ClassVar[str] = "set llm.backend to extractive"
     """The advice if the package openai is not installed."""
     largest: ClassVar[int] = LARGEST_ANSWER
-    """The maximum bytes of a response, decompressed."""
+    """The maximum size of a decompressed response in bytes."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.model!r} at {self.where})"
@@ -121,7 +121,7 @@ class OpenAiConnection:
         return urlsplit(self.base_url).netloc.rpartition("@")[2]
 
     def check(self) -> None:
-        """Check the model's prerequisites on this machine, without a request.
+        """Check the model's prerequisites on this machine, without sending a request.
 
         Raises ModelUnavailable if the package openai is not installed, LlmForbidden if the key is missing,
         ConfigurationError if the certificates or the token provider are missing.
@@ -133,7 +133,7 @@ class OpenAiConnection:
         self.keys.check()
 
     def cautions(self) -> list[str]:
-        """Return warnings before the model is called: missing prerequisites, and risks to the key."""
+        """Return warnings about missing prerequisites and risks to the key, before the model is called."""
         missing = []
         try:
             self.check()
@@ -142,7 +142,7 @@ class OpenAiConnection:
         return missing + self.keys.cautions(self.base_url, self.names.url)
 
     async def ready(self) -> None:
-        """Load the library and open a client, which takes a second or more, without connecting. Raises as ``check``."""
+        """Load the library and open a client without connecting; takes a second or more. Raises as ``check`` does."""
         await self._client()
 
     async def call(self, send: Callable[[openai.AsyncOpenAI], Awaitable[_T]]) -> _T:
@@ -172,7 +172,7 @@ class OpenAiConnection:
             return lost_connection(error.__cause__, self.where, self.names)
         except TimeoutError:
             return self._late()
-        except IndexmillError as error:  # of the key, or of an endless answer
+        except IndexmillError as error:  # about the key, or an endless answer
             return error.with_traceback(None)
         except (openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
             return LlmRejected(f"{self.where}: the request cannot be sent ({type(error).__name__})")
@@ -192,7 +192,7 @@ class OpenAiConnection:
         return self._clients[loop][0]
 
     async def _opened(self) -> AsyncGenerator[openai.AsyncOpenAI, None]:
-        """Yield a client, closed when the loop ends: ``asyncio.run`` closes open generators."""
+        """Yield a client that is closed when the loop ends, since ``asyncio.run`` closes open generators."""
         openai = self._openai()
         import httpx2
 
@@ -226,11 +226,11 @@ class OpenAiConnection:
         key = await self.keys.key()
         if key is not None:
             request.headers["Authorization"] = f"Bearer {key}"
-        elif request.headers.get("Authorization") == f"Bearer {_NO_KEY}":  # not the user and password of base_url
+        elif request.headers.get("Authorization") == f"Bearer {_NO_KEY}":  # not a user and password from base_url
             del request.headers["Authorization"]
 
     def _trusted(self) -> ssl.SSLContext:
-        """Return a context that trusts the certificates now in `ca_file`, or the system's."""
+        """Return a context that trusts the current certificates in `ca_file`, or the system's."""
         if self.ca_file is None:
             return _system_certificates()
         try:

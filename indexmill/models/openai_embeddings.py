@@ -1,9 +1,9 @@
-"""Vectors from an endpoint of OpenAI's protocol: ``POST /embeddings``, as OpenAI, vLLM, Ollama and others have it.
+"""Vectors from an endpoint with OpenAI's protocol: ``POST /embeddings``, as OpenAI, vLLM, Ollama and others offer it.
 
     {"model", "input": [...], "dimensions", "encoding_format"}  ->  {"data": [{"index", "embedding"}], "usage"}
 
-An answer is accepted only if it has one vector for each text, each of finite numbers, of one length, and not zero. It
-sends a request once; retries, quotas and the ledger are the caller's.
+An answer is accepted only if it has one vector for each text, and all are finite, of the same dimension, and not zero.
+This module sends a request once; the caller implements retries, quotas and the ledger.
 """
 
 from __future__ import annotations
@@ -42,24 +42,24 @@ EMBED_SETTINGS = SettingNames(
 )
 
 _PER_TEXT = 16
-"""Upper bound of the tokens that a model adds to a text; common models add one to four."""
+"""An upper bound of the tokens that a model adds to a text; common models add one to four."""
 
 _LONGEST = 1 << 16
 """The maximum dimension of a vector."""
 
 _LEAST = 1e-9
-"""The minimum length of a vector that has a direction."""
+"""The minimum norm of a vector; a shorter one has no meaningful direction."""
 
 _ENCODING = re.compile(r"encoding.?format", re.IGNORECASE)
 _DIMENSIONS = re.compile(r"\bdimensions?\b|matryoshka", re.IGNORECASE)
 
 _plain: set[tuple[str, str]] = set()
-"""The endpoints and models that rejected base64 in this process; they send numbers as text, three times as long."""
+"""The (endpoint, model) pairs that rejected base64 in this process; they send decimal numbers, three times as long."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingResponse:
-    """The unit vectors of some texts ``(n, d) float32``, in their order, and the bill."""
+    """The unit vectors of texts, ``(n, d) float32``, in the order of the texts, and the bill."""
 
     vectors: NDArray[np.float32]
     bill: Completion
@@ -76,9 +76,9 @@ class EmbeddingResponse:
 
 
 def open_embeddings(options: EndpointOptions, dimensions: int | None = None) -> OpenAiEmbeddings:
-    """Open the embedding model of these settings; reads no key before the first request.
+    """Open the embedding model of these settings; the key is not read before the first request.
 
-    dimensions: requested from the endpoint; None for the model's own. Raises ConfigurationError for invalid settings.
+    dimensions: the dimension requested from the endpoint; None for the model's own. Raises ConfigurationError.
     """
     model, base_url, keys = endpoint_of(options, "embed")
     return OpenAiEmbeddings(
@@ -93,13 +93,13 @@ def open_embeddings(options: EndpointOptions, dimensions: int | None = None) -> 
 
 
 def most_tokens(texts: Sequence[str]) -> int:
-    """Return an upper bound of the tokens of some texts, for any model whose tokens have at least a byte."""
+    """Return an upper bound of the tokens in texts, for any model whose tokens have at least one byte."""
     return sum(len(text.encode("utf-8", "replace")) for text in texts) + _PER_TEXT * len(texts)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class OpenAiEmbeddings(OpenAiConnection):
-    """An embedding model behind an endpoint. dimensions: requested from it; None for the model's own."""
+    """An embedding model behind an endpoint. dimensions: the dimension to request; None for the model's own."""
 
     dimensions: int | None = None
 
@@ -110,19 +110,19 @@ class OpenAiEmbeddings(OpenAiConnection):
 
     @property
     def shaping(self) -> Mapping[str, Any]:
-        """The inputs besides the text that shape a vector: the model and the requested dimension, not the endpoint."""
+        """The inputs besides the text that determine a vector: the model and the dimension, but not the endpoint."""
         return {"backend": "openai", "model": self.model, "dimensions": self.dimensions}
 
     async def embed(self, texts: Sequence[str], task: str, dimension: int | None = None) -> EmbeddingResponse:
-        """Encode texts by one request.
+        """Encode texts with one request.
 
-        task: their purpose, in traces. dimension: that each vector must have; None if it is not known yet.
-        Raises the errors of ``indexmill.models.llm_errors``; LlmForbidden for vectors of another dimension.
+        task: the purpose of the texts, for traces. dimension: the expected dimension of the vectors; None if it is not
+        known yet. Raises the errors of ``indexmill.models.llm_errors``; LlmForbidden for another dimension.
         """
         with model_call("embeddings", self.model, self.base_url, task) as call:
             outcome = await self._embedded(texts, dimension or self.dimensions)
             call.ended(outcome.bill if isinstance(outcome, EmbeddingResponse) else outcome)
-        del texts  # a traceback with its locals holds no text
+        del texts  # so that no traceback with local variables contains the texts
         if isinstance(outcome, IndexmillError):
             raise outcome
         return outcome
@@ -171,18 +171,18 @@ class OpenAiEmbeddings(OpenAiConnection):
             return self._useless(f"{len(vectors)} vectors for {len(texts)} texts", bill)
         lengths = sorted({len(vector) for vector in vectors})
         if len(lengths) > 1:
-            return self._useless(f"vectors of {' and '.join(map(str, lengths))} numbers", bill)
+            return self._useless(f"vectors of dimensions {' and '.join(map(str, lengths))}", bill)
         if lengths and dimension not in (None, lengths[0]):
             return self._of_other_dimension(lengths[0], dimension, bill)
         return EmbeddingResponse(unit_rows(np.stack(vectors)), bill)
 
     def _of_other_dimension(self, dimension: int, expected: int | None, bill: Completion) -> LlmError:
         if self.dimensions == expected:
-            why = "it ignores `dimensions`: set embed.dimensions to null, or to the model's own"
+            why = "it ignores `dimensions`: set embed.dimensions to null, or to the model's own dimension"
         else:
             why = "the name now refers to another model: see embed.model and embed.base_url"
         error = LlmForbidden(
-            f"{self.where} answered with vectors of {dimension} numbers, and {expected} were expected: {why}",
+            f"{self.where} answered with vectors of dimension {dimension}; expected {expected}: {why}",
             billed=bill,
         )
         error.useless_response = True
@@ -225,7 +225,7 @@ def _vector(value: object) -> NDArray[np.float32] | None:
 
 
 def _bill(body: Mapping[str, Any], model: str, most: int) -> Completion:
-    """Return the billed tokens that a response reports, or `most` if it reports none."""
+    """Return the bill with the tokens that a response reports, or `most` if it reports none."""
     usage = body.get("usage")
     reported = [usage.get(name) for name in ("prompt_tokens", "total_tokens")] if isinstance(usage, dict) else []
     tokens = [count for count in reported if isinstance(count, int) and not isinstance(count, bool) and count >= 0]

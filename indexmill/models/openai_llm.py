@@ -1,6 +1,6 @@
-"""The back-end for endpoints of OpenAI's protocol: OpenAI's own, vLLM, Ollama, llama.cpp, gateways.
+"""The back-end for endpoints with OpenAI's protocol: OpenAI, vLLM, Ollama, llama.cpp, gateways.
 
-See ``indexmill.models.openai_connection``. Retries, quotas and the ledger are the caller's.
+See ``indexmill.models.openai_connection``. The caller implements retries, quotas and the ledger.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NEW_LIMIT = ("api.openai.com", ".openai.azure.com")
 """Hosts whose newer models do not accept `max_tokens`."""
 
 _working_shapes: dict[tuple[str, str, str], RequestShape] = {}
-"""The shape that last worked in this process, by endpoint, model and schema."""
+"""The request shape that last worked in this process, by endpoint, model and schema."""
 
 
 class LlmOptions(EndpointOptions, Protocol):
@@ -42,8 +42,8 @@ class LlmOptions(EndpointOptions, Protocol):
 def open_llm(options: LlmOptions) -> OpenAiLlm:
     """Open the language model of these settings.
 
-    If the ledger has all answers, neither the package openai nor a key is needed: both are loaded at the first request.
-    ``check`` checks both at once. Raises ConfigurationError for invalid settings.
+    The package openai and the key are loaded at the first request, so neither is needed if the ledger has all answers.
+    ``check`` checks both in advance. Raises ConfigurationError for invalid settings.
     """
     return OpenAiLlm(
         *endpoint_of(options, "llm"),
@@ -57,7 +57,7 @@ def open_llm(options: LlmOptions) -> OpenAiLlm:
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class OpenAiLlm(OpenAiConnection):
-    """A language model behind an endpoint of OpenAI's protocol."""
+    """A language model behind an endpoint with OpenAI's protocol."""
 
     structured: Structured = "auto"
     temperature: float | None = 0.0
@@ -68,21 +68,21 @@ class OpenAiLlm(OpenAiConnection):
         return {"backend": "openai", "model": self.model, "temperature": self.temperature}
 
     def input_tokens(self, request: Request, correction: tuple[str, str] | None = None) -> int:
-        """Return an upper bound of the billed input tokens: the request's bytes, and room for the model's template."""
+        """Return an upper bound of the billed input tokens: the request's bytes, and some for the model's template."""
         return input_bound(request, correction)
 
     async def complete(self, request: Request, correction: tuple[str, str] | None = None) -> Completion:
-        """Send the request; if the endpoint lacks its response format, send it again with the next one. See ``LLM``."""
+        """Send the request, again with the next response format if the endpoint does not support one. See ``LLM``."""
         with model_call("chat", self.model, self.base_url, request.task, request.max_output_tokens) as call:
             outcome = await self._completed(request, correction)
             call.ended(outcome)
-        del request, correction  # a traceback with its locals holds no prompt
+        del request, correction  # so that no traceback with local variables contains the prompt
         if isinstance(outcome, IndexmillError):
             raise outcome
         return outcome
 
     def body(self, request: Request, correction: tuple[str, str] | None = None) -> dict[str, Any]:
-        """Return the body that ``complete`` sends: in the shape that the endpoint last accepted, else the strictest."""
+        """Return the body that ``complete`` sends, in the shape that the endpoint last accepted, or the strictest."""
         return chat_body(request, self._shapes(request)[0], self.model, self.temperature, correction)
 
     def completion(self, request: Request, body: Mapping[str, Any]) -> Completion:

@@ -1,8 +1,8 @@
 """The default back-end: OpenVINO runs a converted graph, without torch in the process.
 
-Measured with all-MiniLM-L6-v2 on a core with bf16 instructions: 7,500 tokens a second, matrix products at the speed of
-the hardware. Threads are not pinned: OpenVINO pins to the first cores by default, so two workers of one thread each
-would share one core at half speed.
+Measured speed with all-MiniLM-L6-v2 on a core with bf16 instructions: 7,500 tokens a second, with matrix products at
+the speed of the hardware. Threads are not pinned: by default OpenVINO pins them to the first cores, so two workers of
+one thread each would share one core at half speed.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 ENCODER_FILES = ("openvino.xml", "openvino.bin", "tokenizer.json", "encoder.json")
-"""The files of an encoder: the graph, its constants, the tokenizer, and the settings (canonical JSON)."""
+"""The files of an encoder: the graph, the graph's constants, the tokenizer, and the settings (canonical JSON)."""
 
 
 @contextmanager
 def without_telemetry() -> Iterator[None]:
-    """Import openvino or nncf without `openvino_telemetry`, which writes to the user's home and starts a sender."""
+    """Hide `openvino_telemetry` from imports in the block: it writes to the user's home and starts a sender."""
     hidden = "openvino_telemetry" not in sys.modules
     if hidden:
-        sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]  # the import system's word for "absent"
+        sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]  # makes the import fail
     try:
         yield
     finally:
@@ -69,12 +69,12 @@ def import_openvino() -> Any:
 
 
 def openvino_core() -> Any:
-    """Return OpenVINO's core, one for all graphs of this process; raises ModelUnavailable if it is not installed.
+    """Return the OpenVINO core that all graphs of this process share; raises ModelUnavailable without OpenVINO.
 
-    It is never freed. Each core sets a signal stack for the thread that first uses it, and frees that stack with itself
-    (OpenVINO 2026.4, `SigAltStackSetup` in its CPU plugin). If another core or thread intervened, the thread keeps the
-    freed stack, and the next SIGTERM or Ctrl-C is a segmentation fault: this happened when two encoders were closed in
-    the order of opening, or when another thread closed one.
+    The core is never freed. Each core sets a signal stack for the thread that first uses it, and frees that stack with
+    itself (OpenVINO 2026.4, `SigAltStackSetup` in its CPU plugin). If another core or thread intervened, the thread
+    keeps the freed stack, and the next SIGTERM or Ctrl-C causes a segmentation fault. This happened when two encoders
+    were closed in the order of opening, or when another thread closed an encoder.
     """
     return _core_of(os.getpid())
 
@@ -90,8 +90,8 @@ def _core_of(process: int) -> Any:
 class _Runtime(NamedTuple):
     """A graph compiled in this process.
 
-    padded: True if its second input is the number of rows to pad to. free: the idle inference requests; each runs one
-    pass at a time.
+    padded: True if the graph's second input is the number of rows to pad to. free: the idle inference requests, each of
+    which runs one pass at a time.
     """
 
     graph: Any
@@ -123,9 +123,9 @@ class OpenVINOEmbedder(TokenEncoder):
             raise ModelUnavailable(f"{error.filename}: no such encoder file; convert the model again") from error
         quantised = settings.get("quantised", {})
         if not isinstance(quantised, dict) or not isinstance(quantised.get("calibration", ""), str):
-            raise CorruptBlob(f"{files['encoder.json']}: quantised is {quantised!r:.80}; expected its calibration")
+            raise CorruptBlob(f"{files['encoder.json']}: quantised is {quantised!r:.80}; expected a calibration")
         if precision == "int8" and not quantised:
-            raise ConfigurationError(f"{files['encoder.json']}: precision is int8, and this encoder is not quantised")
+            raise ConfigurationError(f"{files['encoder.json']}: precision is int8, but this encoder is not quantised")
         self._settings: dict[str, Any] = settings
         self._calibration = str(quantised.get("calibration", ""))
         self._files = dict(files)
@@ -147,7 +147,7 @@ class OpenVINOEmbedder(TokenEncoder):
         renew_in_children(self)
 
     def _open(self) -> _Runtime:
-        """Compile the graph for this processor; raises ModelUnavailable, CorruptBlob for an unreadable graph."""
+        """Compile the graph for this CPU; raises ModelUnavailable, or CorruptBlob for an unreadable graph."""
         openvino, core = import_openvino(), openvino_core()
         files, precision = self._files, self._precision
         try:
@@ -179,7 +179,7 @@ class OpenVINOEmbedder(TokenEncoder):
 
     @property
     def _runtime(self) -> _Runtime:
-        """The graph, opened in this process."""
+        """The graph, which is opened in this process on first use."""
         runtime = self._opened
         if runtime is None:
             with self._lock:
@@ -187,7 +187,7 @@ class OpenVINOEmbedder(TokenEncoder):
         return runtime
 
     def after_fork(self) -> None:
-        """Make a child reopen the graph at first use: a pass would wait for threads of the parent."""
+        """Make a child process reopen the graph at first use, since the parent's threads do not exist there."""
         if self._opened is not None:
             keep_forever(self._opened.graph, *self._opened.requests)
             self._opened = None
@@ -203,12 +203,12 @@ class OpenVINOEmbedder(TokenEncoder):
         prompts: Prompts = NO_PROMPTS,
         dimension: int | None = None,
     ) -> OpenVINOEmbedder:
-        """Open a converted encoder (see `convert`): a folder with the four files, or the path of each by its name.
+        """Open a converted encoder (see `convert`), given as a folder with the four files, or as their paths by name.
 
-        `precision` is "auto" (bf16 if the processor has it, else f32), "bf16" or "f32"; in a quantised encoder it
+        `precision` is "auto" (bf16 if the CPU supports it, else f32), "bf16" or "f32"; in a quantised encoder it
         applies to all but the quantised products, and "int8" is the same as "auto". `streams` passes run concurrently,
-        each with `threads` threads: a pass has the same bits in any stream. `prompts` are read before texts. Vectors
-        are truncated to `dimension`, None for the model's own.
+        each with `threads` threads; a pass gives the same bits in any stream. `prompts` are put before texts. Vectors
+        are truncated to `dimension`; None keeps the model's own.
         Raises ModelUnavailable if a file or the package openvino is missing, CorruptBlob for an unreadable graph.
         """
         if isinstance(folder, (str, Path)):
@@ -245,7 +245,7 @@ class OpenVINOEmbedder(TokenEncoder):
         )
 
     def _instructions(self) -> str:
-        """Return the instruction set of OpenVINO's kernels, as OpenVINO names it."""
+        """Return OpenVINO's name for the instruction set of its kernels; empty if it does not report any."""
         try:
             requirements = str(self._runtime.graph.get_property("RUNTIME_REQUIREMENTS"))
         except RuntimeError:
@@ -265,7 +265,7 @@ class OpenVINOEmbedder(TokenEncoder):
             yield Encoded(np.stack([pooled(states, self.pooling, skip) for states in hidden]), hidden)
 
     def _rest(self, texts: int) -> Iterable[int]:
-        """Use powers of two, to bound the number of shapes: attention keeps 0.06 MB for each shape in each stream."""
+        """Return powers of two, to bound the number of shapes: attention keeps 0.06 MB per shape in each stream."""
         return [1 << bit for bit in reversed(range(texts.bit_length())) if texts >> bit & 1]
 
     def _inputs(self, ids: NDArray[Any]) -> dict[int, NDArray[np.int64]]:
@@ -285,7 +285,7 @@ class OpenVINOEmbedder(TokenEncoder):
         return hidden
 
     def _all_hidden(self, passes: Iterable[NDArray[Any]]) -> Iterator[NDArray[np.float32]]:
-        """Yield the hidden states of passes, running as many as there are free streams."""
+        """Yield the hidden states of passes, running as many passes at once as there are free streams."""
         if self._streams == 1:
             yield from map(self._hidden, passes)
             return
@@ -312,5 +312,5 @@ class OpenVINOEmbedder(TokenEncoder):
 
 
 def _result(request: Any) -> NDArray[np.float32]:
-    """Copy a pass's output, which the request's next pass overwrites."""
+    """Copy the output of a pass, since the request's next pass overwrites it."""
     return np.array(request.get_output_tensor(0).data)

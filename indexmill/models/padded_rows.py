@@ -1,19 +1,19 @@
-"""Padding of the matrix products of an encoder's graph to few row counts, so that its memory stays flat.
+"""Padding the matrix products of an encoder's graph to a few row counts, so that its memory does not grow.
 
 OpenVINO's CPU plugin generates code for every row count of a matrix product and keeps it, in each stream: 0.3 to 2 MB
-per count with a model of six layers. A pass of n texts of m tokens has n * m rows, hundreds of counts in a corpus. But
-everything in a transformer except attention reads each token alone. So between attentions the tokens of a pass are
-joined as if they were one text, padded to the next step of `padded_rows`. Attention sees the texts unchanged: nothing
-is masked. In float32 padding changes no bits; in bf16 the plugin fuses the graph differently, and a text has other
-bits, the same in every batch.
+per count with a model of six layers. A pass of n texts of m tokens has n * m rows, so a corpus has hundreds of counts.
+But everything in a transformer except attention processes each token alone. So between attention layers the tokens of
+a pass are joined as if they were one text, and padded to the row count of `padded_rows`. Attention sees the texts
+unchanged, so nothing is masked. In float32, padding does not change the vectors; in bf16 the plugin fuses the graph
+differently, so a text's last bits differ, but they are the same in every batch.
 
 The graph is changed in memory when it is opened: an encoder's files, and hence its fingerprint, stay the same.
 
-Rejected: a bound on the plugin's cache, since CPU_RUNTIME_CACHE_CAPACITY is no public property, and a small cache
-generates the same code repeatedly. Texts padded to a step of lengths behind a mask: other bits, and up to three times
-the tokens for names. Only few text counts for each length: the 254 lengths of the default model take 130 to 180 MB in
-each stream even with a single count each. (Attention keeps 0.06 MB for each shape of a pass; the few text counts of
-`OpenVINOEmbedder` suffice there.)
+Rejected alternatives: bounding the plugin's cache, since CPU_RUNTIME_CACHE_CAPACITY is not a public property, and a
+small cache generates the same code repeatedly; padding texts to a few lengths and masking them, which changes the bits
+and triples the tokens of names; a few text counts per length, since the 254 lengths of the default model take 130 to
+180 MB in each stream even with one count each. (Attention keeps 0.06 MB for each shape of a pass; the few text counts
+of `OpenVINOEmbedder` suffice for that.)
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from typing import Any
 import numpy as np
 
 _STEPS = ((32, 4), (128, 16), (256, 32), (768, 64), (1024, 32))
-"""(maximum rows, step): 34 row counts, and 2 % more rows in a full pass. Beyond the last, the step is `_WIDEST`."""
+"""Pairs (maximum rows, step): 34 row counts, and 2 % more rows in a full pass. Above the last, it is `_WIDEST`."""
 
 _WIDEST = 64
 
 _TRIED = ((5, 11), (7, 13))
-"""The (texts, tokens) of the shapes that identify outputs with a row for each token."""
+"""Two shapes (texts, tokens) that identify the outputs with a row for each token."""
 
 _ONE_OPERAND = frozenset({"Erf", "FakeQuantize", "Gelu", "MVN", "Relu", "Sigmoid", "Tanh"})
-"""Operations on a token's numbers; their other inputs are constants."""
+"""Operations on one token's values; all other inputs are constants."""
 
 _TWO_OPERANDS = frozenset({"Add", "Divide", "Multiply", "Subtract"})
 
@@ -45,8 +45,8 @@ def padded_rows(rows: int) -> int:
 def pad_rows(openvino: Any, graph: Any) -> bool:
     """Change a graph of token ids ``(texts, tokens)`` so that its products have ``padded_rows(n)`` rows.
 
-    Its results stay. The graph gets a second input, ``(1,) int64``: the number of rows to pad to. Returns False, and
-    changes nothing, if no product reads each token alone.
+    The results do not change. The graph gets a second input, ``(1,) int64``: the number of rows to pad to. Returns
+    False, and changes nothing, if no product processes each token alone.
     """
     nodes, rows = _token_wise(graph)
     if not nodes:
@@ -56,9 +56,9 @@ def pad_rows(openvino: Any, graph: Any) -> bool:
 
 
 def _token_wise(graph: Any) -> tuple[list[Any], set[tuple[int, int]]]:
-    """Find the nodes that read each token alone, in graph order, and their outputs with a row for each token.
+    """Find the nodes that process each token alone, in graph order, and their outputs with a row for each token.
 
-    Such nodes are products with weights and the operations around them.
+    These nodes are products with weights, and the operations around them.
     """
     tokens = _of_tokens(graph)
     fixed: set[tuple[int, int]] = set()  # outputs that depend on no input
@@ -84,9 +84,9 @@ def _token_wise(graph: Any) -> tuple[list[Any], set[tuple[int, int]]]:
 
 
 def _of_tokens(graph: Any) -> set[tuple[int, int]]:
-    """Find the outputs ``(texts, tokens, width)`` for any such numbers; empty if the graph cannot be reshaped.
+    """Find the outputs of shape ``(texts, tokens, width)`` for any input; empty if the graph cannot be reshaped.
 
-    Dynamic dimensions alone do not show it: any output for the first tokens of each text has them too.
+    Dynamic dimensions alone do not identify them: an output for the first tokens of each text has such dimensions too.
     """
     by_shape: list[set[tuple[int, int]]] = []
     try:
@@ -112,7 +112,7 @@ def _has_shape(output: Any, shape: tuple[int, int]) -> bool:
 
 
 def _quantisers(product: Any, fixed: set[tuple[int, int]], tokens: set[tuple[int, int]]) -> list[Any]:
-    """Find the nodes that scale and quantise a product's input, which the plugin fuses with it; else none."""
+    """Find the nodes that scale and quantise a product's input, and that the plugin fuses with the product."""
     quantisers: list[Any] = []
     node = product if product.get_type_name() == "MatMul" else None
     while node is not None:
@@ -134,7 +134,7 @@ def _key(output: Any) -> tuple[int, int]:
 
 
 def _is_product(node: Any, constants: list[Any]) -> bool:
-    """Return True for a product of rows with a matrix of weights."""
+    """Return True for a matrix product of rows and weights."""
     weights = node.input_value(1)
     return (
         len(constants) == 1
@@ -145,7 +145,7 @@ def _is_product(node: Any, constants: list[Any]) -> bool:
 
 
 def _is_of_a_token(node: Any, varying: list[Any], constants: list[Any]) -> bool:
-    """Return True for an operation on each token's numbers alone, whose operands have a row for each token."""
+    """Return True for an operation on each token's values alone, whose operands have a row for each token."""
     kind = node.get_type_name()
     if not varying:
         return False
@@ -173,7 +173,7 @@ class _Padding:
         self._padded: dict[tuple[int, int], Any] = {}
 
     def apply(self, nodes: list[Any], rows: set[tuple[int, int]]) -> None:
-        """Make `nodes` work on padded rows, and all others on texts. rows: outputs with a row for each token."""
+        """Make `nodes` process padded rows, and all others texts. rows: the outputs with a row for each token."""
         chosen = {node.get_instance_id() for node in nodes}
         for node in nodes:
             for operand in node.inputs():

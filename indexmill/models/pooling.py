@@ -1,7 +1,7 @@
-"""Pooling of one text's hidden states into its vector, as sentence-transformers defines it, in NumPy.
+"""Pooling of a text's hidden states into one vector in NumPy, as sentence-transformers defines it.
 
-Every sum is over the rows of one text in order, so that a vector depends on these rows alone. No text is padded, so no
-mask is needed.
+Every sum adds the rows of one text in order, so that a vector depends only on these rows. No text is padded, so no mask
+is needed.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ POOLINGS: Mapping[str, Callable[[NDArray[np.float32]], NDArray[np.float32]]] = M
         "mean_sqrt_len_tokens": lambda states: _sum(states) / np.sqrt(np.float32(len(states))),
     }
 )
-"""The vector of a text's hidden states ``(tokens, d)``, by the library's name of the pooling."""
+"""Functions from a text's hidden states ``(tokens, d)`` to its vector, by the library's name for the pooling."""
 
 
 def pooled(states: NDArray[np.float32], pooling: str, skip: int = 0) -> NDArray[np.float32]:
-    """Pool one text's states to its vector, not normalised.
+    """Pool the states of one text into its vector, without normalising it.
 
     states: ``(tokens, d)``. pooling: a name, or several joined by ``+``, whose vectors are concatenated. skip: the
     number of tokens up to the end of an excluded prompt; a text that is cut within its prompt keeps its last token.

@@ -1,7 +1,7 @@
-"""Progress reports of long work to a listener; no output depends on them.
+"""Reporting the progress of long work to a listener; no output depends on it.
 
-A report has the done and the total amount of the work, in tokens encoded or prompts answered, and perhaps counts of
-items that users know: texts, prompts. Without a listener, a report costs the look-up of a context variable.
+A report gives the completed and the total amount of work, such as tokens to encode or prompts to answer, and may count
+items that users know, such as texts. Without a listener, a report costs one look-up of a context variable.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Items(NamedTuple):
-    """The number of items done, of a total. unit: in the singular, such as `text`."""
+    """The number of completed items, and the total. unit: the name of an item in the singular, such as `text`."""
 
     done: int
     total: int
@@ -21,9 +21,9 @@ class Items(NamedTuple):
 
 
 Listener = Callable[[int, int, Items | None], None]
-"""A function called with the done and the total amount, and the items, if they are counted.
+"""A function that is called with the completed and the total amount, and with the items if they are counted.
 
-The first call, with nothing done, reports that the work has begun."""
+The first call, with nothing completed, reports that the work has begun."""
 
 _LISTENER: ContextVar[Listener | None] = ContextVar("progress", default=None)
 
@@ -37,7 +37,7 @@ def report_progress(done: int, total: int, items: Items | None = None) -> None:
 
 @contextlib.contextmanager
 def listening(listener: Listener | None) -> Iterator[None]:
-    """Report the progress of the block's work to a listener, which never raises."""
+    """Report the progress of the work in the block to a listener, which must not raise."""
     before = _LISTENER.set(listener)
     try:
         yield

@@ -1,6 +1,6 @@
-"""The prompts for language models: files, each versioned by its text.
+"""The prompts for language models: files whose versions are hashes of their text.
 
-Prompts contain no corpus text. Files of a folder (`llm.prompts`) replace ours of the same name.
+Prompts contain no corpus text. Files in the folder `llm.prompts` replace the built-in files of the same name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from indexmill.errors import ConfigurationError
 from indexmill.store.canonical import digest_of
 
 Prompt = tuple[str, str]
-"""A text and its version."""
+"""A prompt's text and its version."""
 
 _VERSION_DIGITS = 16
 

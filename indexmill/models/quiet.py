@@ -1,4 +1,4 @@
-"""Loading of a model without its libraries' progress bars, warnings and hub."""
+"""Loading a model without progress bars and warnings of its libraries, and without access to the hub."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress progress bars, and warnings about shapes that a trace fixes, while a model is loaded or traced."""
+    """Stay offline, and suppress progress bars and warnings, while a model is loaded or traced."""
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     before = os.environ.get("HF_HUB_OFFLINE")
     os.environ["HF_HUB_OFFLINE"] = "1"

@@ -1,10 +1,10 @@
-"""Recognisers: they find the spans of a document that name entities (LinearRAG, section 3.1).
+"""Recognisers, which find the spans of a document that name entities (LinearRAG, section 3.1).
 
-``RulesRecogniser`` needs no model: entities of a proper text are written in a regular way (capitals, quotation marks,
-digits, identifiers), and a handful of compiled patterns find them at more than ten times the speed of a statistical
-tagger. ``SpacyRecogniser`` wraps any installed spaCy pipeline; ``WordListRecogniser`` is the deterministic double of
-the tests. All are pure functions of one document, so that mentions can be cached under the document's digest.
-``question_runs`` is the counterpart for questions.
+``RulesRecogniser`` needs no model: edited text marks entities in regular ways (capitals, quotation marks, digits,
+identifiers), and a few compiled patterns find them more than ten times as fast as a statistical tagger.
+``SpacyRecogniser`` wraps any installed spaCy pipeline; ``WordListRecogniser`` is the deterministic double for tests.
+All are pure functions of one document, so that mentions can be cached under the document's digest. ``question_runs`` is
+the counterpart for questions.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class Mention:
     """One span that names an entity.
 
     ``start`` and ``end`` are character offsets in the field (``title`` or ``text``). ``kind`` is ``title`` for the
-    subject of the whole document, ``subject`` for the subject of its text from there to the next subject (``subjects``;
-    an empty span, with a name), ``name`` for a proper name, ``alias`` for the written form of a name that has a
-    standard form, ``part`` for a name inside a longer one (the owner in a possessive, a name without its rank),
-    ``work`` for a quoted title, ``code`` for an identifier or file name, ``date`` and ``number`` for the rest. Mentions
-    may overlap. ``name`` is the canonical name of the entity; None if it is that of the span's text.
+    subject of the whole document, ``subject`` for the subject of the text from there to the next subject (``subjects``;
+    an empty span with a name), ``name`` for a proper name, ``alias`` for the written form of a name that has a standard
+    form, ``part`` for a name inside a longer one (the owner in a possessive, a name without its rank), ``work`` for a
+    quoted title, ``code`` for an identifier or file name, ``date`` for a date and ``number`` for a number. Mentions may
+    overlap. ``name`` is the canonical name of the entity; None if it is derived from the span's text.
     """
 
     field: Field
@@ -71,7 +71,7 @@ _MONTHS = (
 _MONTH_SET = frozenset(_MONTHS.split("|"))
 _WEEKDAYS = frozenset(["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"])
 
-# Words that connect the parts of a name when capitalised words stand on both sides.
+# Words that connect the parts of a name if there are capitalised words on both sides.
 _CONNECTIVES = (
     "of|the|de|du|des|del|della|di|da|das|do|dos|degli|delle|la|le|les|los|las|lo|von|van|vom|zu|zum|zur|der|den|dem"
     "|ter|ten|op|af|av|y|e|et|und|al|el|ul|ud|bin|ibn|bint|abu|ben|bar|no|na|ni|ng|&"
@@ -92,7 +92,7 @@ _NAME = re.compile(
 )
 _WORD = re.compile(r"\S+")
 
-# Words capitalised only because they open a sentence: never a name there, nor the first word of one.
+# Words that are capitalised only because they open a sentence: there they are neither a name nor its first word.
 _OPENERS = frozenset(
     """
     a about above according across actually additionally after afterwards again against all almost along already
@@ -117,14 +117,14 @@ _OPENERS = frozenset(
     whose why will with within without would written yes yet you young your
     """.split()  # noqa: SIM905 - a list of words reads better as text
 )
-# Pronouns and the like end a name that an initial's full stop seemed to continue ("Daniel K. He was").
+# Pronouns and similar words that end a name if a full stop after an initial seems to continue it ("Daniel K. He was").
 _BREAKERS = frozenset(
     """
     He She It They His Her Its Their We In On At The A An This These Those That There After Before During When
     While As By For From With And But Or However Although Since I If He's She's It's
     """.split()  # noqa: SIM905 - a list of words reads better as text
 )
-# Ranks and forms of address: the name also counts without them.
+# Ranks and forms of address: a name is also found without them.
 _RANKS = frozenset(
     """
     Admiral Archbishop Archduchess Archduke Ayatollah Baron Baroness Bishop Blessed Brigadier Brother Captain
@@ -135,7 +135,7 @@ _RANKS = frozenset(
     Senator Sergeant Sheikh Shah Sir Sister Sultan Tsar Vice Viscount
     """.split()  # noqa: SIM905 - a list of words reads better as text
 )
-# A rank with a place, after a comma, belongs to the name before it: "Beatrice I, Countess of Burgundy".
+# A rank with a region after a comma belongs to the name before the comma: "Beatrice I, Countess of Burgundy".
 _STYLE_OF = re.compile(
     r"(?:(?:\d+\w\w|First|Second|Third|Fourth|Fifth|Dowager|Hereditary|Grand|Crown) )?"
     r"(?:Archduchess|Archduke|Baron|Baroness|Burgrave|Count|Countess|Dauphin|Duchess|Duke|Earl|Elector|Electress|Emperor"
@@ -178,7 +178,7 @@ _EXTENSIONS = (
 _CODE = re.compile(
     r"(?<![\w.:/-])(?:"
     r"--?[A-Za-z][\w-]{1,40}(?![\w/])"  # --flag
-    r"|(?=[\w~]{1,64}(?:\\?_|::|\(\)|\.\w|->|[A-Z]))"  # only words that go on like code
+    r"|(?=[\w~]{1,64}(?:\\?_|::|\(\)|\.\w|->|[A-Z]))"  # only words that continue like code
     r"(?:"
     rf"[A-Za-z0-9][\w-]{{0,60}}(?:\.[\w-]{{1,30}}){{0,3}}\.(?:{_EXTENSIONS})\b(?![\w(])"  # foo.dll
     r"|~?[A-Za-z_]\w{0,60}(?:(?:::|\\?_\w?|->)~?\w{1,60}){1,8}(?:\(\))?"  # IADs::get_Class, WM\_PAINT
@@ -194,7 +194,7 @@ _CODE = re.compile(
 _CODE_SIGN = re.compile(r"[a-z0-9][A-Z]|_|::|->|\(\)|[a-z]\.[A-Za-z]|(?<!\w)--?[A-Za-z]|0x")
 _SPAN = re.compile(r"`([^`\n]{2,80})`")
 
-# Text without names: each pattern, after a string that every match contains, for a quick test.
+# Patterns of text that contains no names, each after a string that every match contains, for a quick test.
 _MASKED = (
     ("```", re.compile(r"^```[^\n]*\n.{0,20000}?^```[^\n]*$", re.DOTALL | re.MULTILINE)),
     ("](", re.compile(r"\]\([^()\s]{0,500}(?:\s\"[^\"\n]{0,200}\")?\)")),
@@ -224,15 +224,15 @@ _FUNCTION_WORDS = frozenset(
 _DATE = re.compile(rf".*(?:{_MONTHS}).*|\d{{4}}s?|\d{{4}}-\d\d-\d\d")
 _LOWER_WORD = re.compile(r"(?<!\w)[^\W\d_]\w+")
 _SENTENCE_END = frozenset(".!?:;\n•|#>…。！？")
-_LONGEST = 120  # characters of a mention
+_LONGEST = 120  # the maximum characters of a mention
 
 
 class RulesRecogniser:
-    """Finds names by how they are written: no model, no lexicon beyond function words, months and ranks.
+    """Finds names by how they are written: no model, and no lexicon except function words, months and ranks.
 
-    A capitalised word that opens a sentence counts when it is no function word and the document does not also write it
-    in lower case. The title is a mention as a whole and again without a qualifier in parentheses, so that *Philippe
-    Chevallier (actor)* meets *Philippe Chevallier* elsewhere. Every pattern is bounded: time is linear in the text.
+    A capitalised word that opens a sentence is a name if it is not a function word and the document does not also write
+    it in lower case. The title is a mention as a whole, and also without a qualifier in parentheses, so that *Philippe
+    Chevallier (actor)* matches *Philippe Chevallier* elsewhere. Every pattern is bounded, so time is linear.
     """
 
     fingerprint = "rules/1"
@@ -263,7 +263,7 @@ def names_nothing(text: str) -> bool:
 
 
 def _title_spans(title: str) -> Iterator[tuple[int, int, Kind]]:
-    """Yield the whole title, the title without its qualifier, and the names in it."""
+    """Yield the whole title, the title without its qualifier, and the names in the title."""
     start, end = _trim(title, 0, len(title))
     if start == end or end - start > _LONGEST:
         return
@@ -278,7 +278,7 @@ def _title_spans(title: str) -> Iterator[tuple[int, int, Kind]]:
 
 
 def _text_spans(text: str) -> Iterator[tuple[int, int, Kind]]:
-    """Yield the spans of a running text; if a span is found twice, its first kind counts."""
+    """Yield the spans of a text; if a span is found twice, its first kind counts."""
     masked = _mask(text)
     claimed: list[tuple[int, int]] = []
     if not _QUOTING.isdisjoint(masked):
@@ -310,7 +310,7 @@ def _text_spans(text: str) -> Iterator[tuple[int, int, Kind]]:
 
 
 def _name_spans(text: str) -> Iterator[tuple[int, int, Kind]]:
-    """Yield proper names, the names inside them, and dates that begin with a month."""
+    """Yield proper names, names inside them, and dates that begin with a month."""
     before: tuple[int, int] | None = None
     ordinary: frozenset[str] | None = None
     for match in _NAME.finditer(text):
@@ -342,9 +342,9 @@ def _name_spans(text: str) -> Iterator[tuple[int, int, Kind]]:
 
 
 def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
-    """Yield the names in a run of capitalised words, and whether each opens a sentence.
+    """Yield the names in a run of capitalised words, and whether each name opens a sentence.
 
-    Strips words that are capitalised only because they open a sentence, and cuts the run where a new sentence begins.
+    Removes words that are capitalised only because they open a sentence, and splits the run where a sentence begins.
     """
     for word in _WORD.finditer(text, start, end):
         if word[0] in _BREAKERS and word.start() > start and text[word.start() - 2] == ".":
@@ -377,7 +377,7 @@ def _opens_sentence(text: str, start: int) -> bool:
 
 
 def _parts(text: str, start: int, end: int) -> Iterator[tuple[int, int, Kind]]:
-    """Yield names inside a name (without its rank, owner and owned), and one with the year before it, after "the"."""
+    """Yield names inside a name (without its rank; both parts of a possessive), and the name with "the" and a year."""
     surface = text[start:end]
     if " " in surface:
         skip = 0
@@ -408,7 +408,7 @@ def _code_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _looks_like_a_title(quoted: str) -> bool:
-    """Tell a quoted title from a quoted sentence: few words, or not many, of which the long are capitalised."""
+    """Return True for a title, not a sentence: at most 5 words, or 12 if half of the long words are capitalised."""
     words = quoted.split()
     long_words = [word for word in words if len(word) > 3]
     capitalised = sum(not word[0].islower() for word in long_words)
@@ -416,7 +416,7 @@ def _looks_like_a_title(quoted: str) -> bool:
 
 
 def _mask(text: str) -> str:
-    """Blank the text that contains no names, without changing offsets; identifiers in code fences stay."""
+    """Replace text that contains no names by spaces, so that offsets stay; identifiers in code fences are kept."""
     for sign, pattern in _MASKED:
         if sign in text:
             text = pattern.sub(_identifiers if sign == "```" else _blank, text)
@@ -443,7 +443,7 @@ def _trim(text: str, start: int, end: int) -> tuple[int, int]:
 
 
 class _Cover:
-    """A set of spans; `holds` is True if one of them contains a span."""
+    """A set of spans; `holds` returns True if one of them contains a given span."""
 
     def __init__(self, spans: list[tuple[int, int]]) -> None:
         self._starts: list[int] = []
@@ -464,13 +464,13 @@ _LONGEST_NAME = 12  # words
 
 
 def question_runs(question: str) -> list[tuple[str, int, int, bool]]:
-    """Return every run of words of a question that may name an entity, the longest first, then from left to right.
+    """Return every run of words in a question that may name an entity, longest first, then from left to right.
 
-    Each is (canonical name, start, end, capital); start and end count canonical words. ``capital`` is True if a
-    word other than a function word is written with a capital or a leading digit, unless it only opens the sentence.
+    Each run is (canonical name, start, end, capital); start and end count canonical words. ``capital`` is True if a
+    word other than a function word has a capital or a leading digit, unless it only opens the sentence.
 
-    A question is matched against the names of the corpus: users write questions in any case (``Lothair Ii's
-    mother``, ``God'S Gift To Women``), so the corpus, not the question, decides which words are a name.
+    Runs are matched against the names in the corpus: users write questions in any case (``Lothair Ii's mother``,
+    ``God'S Gift To Women``), so the corpus, not the question, decides which words are a name.
     """
     words = canonical_words(question)
     shown: set[str] = set()
@@ -491,7 +491,7 @@ def question_runs(question: str) -> list[tuple[str, int, int, bool]]:
 
 
 def question_names(question: str) -> list[str]:
-    """Return the canonical names that the rules recognise in a question, in order, even if the corpus lacks them."""
+    """Return the canonical names that the rules find in a question, in order, even if they are not in the corpus."""
     names = (
         canonical_name(question[mention.start : mention.end])
         for mention in RulesRecogniser().recognise("", question)
@@ -504,15 +504,15 @@ def question_names(question: str) -> list[str]:
 
 
 class SpacyRecogniser:
-    """Finds the entities of an installed spaCy pipeline, by name or path.
+    """Finds entities with an installed spaCy pipeline, given by name or path.
 
-    The fingerprint covers the installed spaCy and the bytes of the pipeline, not its path. Raises
+    The fingerprint covers the version of spaCy and the bytes of the pipeline, but not its path. Raises
     ``ModelUnavailable`` if spaCy or the pipeline is not installed.
     """
 
     def __init__(self, name: str) -> None:
         try:
-            import spacy  # heavy and optional
+            import spacy  # a large optional library
         except ImportError as error:
             instead = "set the recogniser to 'rules'"
             raise not_installed(f"the recogniser {name!r}", "spacy", error, instead) from error
@@ -535,7 +535,7 @@ class SpacyRecogniser:
         )
 
     def recognise(self, title: str, text: str) -> list[Mention]:
-        """Find the pipeline's entities and the title as a whole; see ``Recogniser``."""
+        """Find the pipeline's entities, and the title as a whole; see ``Recogniser``."""
         kinds: dict[tuple[Field, int, int], Kind] = {
             ("title", mention.start, mention.end): mention.kind for mention in title_mentions(title)
         }
@@ -547,7 +547,7 @@ class SpacyRecogniser:
 
 
 def _digest_of_folder(folder: Path) -> str:
-    """Hash the relative paths and bytes of a folder's files, independently of the folder's location."""
+    """Hash the relative paths and the bytes of a folder's files; the folder's location does not matter."""
     hashed = hashlib.sha256()
     files = sorted((path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file())
     for name, path in files:
@@ -573,7 +573,7 @@ _SPACY_KINDS: Mapping[str, Kind] = {
 
 
 class WordListRecogniser:
-    """The deterministic double for tests: finds listed names as whole words, as written."""
+    """The deterministic double for tests: finds the listed names where they occur as whole words."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = sorted(set(names))
@@ -591,5 +591,5 @@ class WordListRecogniser:
 
 
 def open_recogniser(name: str) -> Recogniser:
-    """Open ``rules`` or an installed spaCy pipeline, by name or path; raises ``ModelUnavailable`` without it."""
+    """Open ``rules`` or an installed spaCy pipeline, by name or path; raises ``ModelUnavailable`` if it is missing."""
     return RulesRecogniser() if name == "rules" else SpacyRecogniser(name)

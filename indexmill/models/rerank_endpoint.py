@@ -1,9 +1,9 @@
-"""A reranker behind an endpoint: the request that Jina, Cohere, vLLM and others call ``/v1/rerank``.
+"""A reranker behind an endpoint, with the request that Jina, Cohere, vLLM and others offer at ``/v1/rerank``.
 
     POST {url}   {"model", "query", "documents": [...], "top_n"}   ->   {"results": [{"index", "relevance_score"}]}
 
-Text Embeddings Inference calls the documents ``texts`` and answers ``[{"index", "score"}]``: if an endpoint rejects the
-request (422), it is sent in this form, which is then tried first. Errors are those of a language model
+Text Embeddings Inference calls the documents ``texts`` and answers ``[{"index", "score"}]``. If an endpoint rejects a
+request (422), it is sent again in that form, which is then tried first. Errors are those of a language model
 (``indexmill.models.llm_errors``), and never repeat what the endpoint wrote.
 """
 
@@ -32,11 +32,11 @@ from indexmill.models.secrets import RERANK_KEY_ENV, KeySource
 if TYPE_CHECKING:
     import httpx2
 
-_MOST = 1000  # documents of one request: Cohere's limit
+_MOST = 1000  # the maximum documents of one request: Cohere's limit
 
 
 class RerankEndpoint:
-    """A reranker behind an HTTP endpoint, which gets question and texts; needs ``indexmill[answer]``. Thread-safe."""
+    """A reranker that sends the question and texts to an HTTP endpoint; needs ``indexmill[answer]``. Thread-safe."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class RerankEndpoint:
     ) -> None:
         """Check the settings, without sending a request or reading the key.
 
-        url: of the service, such as http://localhost:8000/v1/rerank, or of its host or version, without ``/rerank``.
-        model: its name there; None sends no name. deadline_seconds: no retry starts after this time.
+        url: the service's URL, such as http://localhost:8000/v1/rerank; ``/rerank`` or ``/v1/rerank`` may be omitted.
+        model: the model's name at the service; None sends no name. deadline_seconds: no retry starts after this time.
         Raises ConfigurationError for an invalid URL.
         """
         parts = urlsplit(url)
@@ -80,7 +80,7 @@ class RerankEndpoint:
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """See ``Reranker``; without the URL."""
+        """See ``Reranker``. The URL is not part of it."""
         return {"backend": "endpoint", "model": self.model}
 
     def cautions(self) -> list[str]:
@@ -88,7 +88,7 @@ class RerankEndpoint:
         return self._keys.cautions(self.url, "the reranker's URL")
 
     def scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Score texts: see ``Reranker``. Raises the errors of ``llm_errors``, and ModelUnavailable without httpx2."""
+        """Score texts; see ``Reranker``. Raises the errors of ``llm_errors``, and ModelUnavailable without httpx2."""
         parts = [self._batch_scores(question, texts[first : first + _MOST]) for first in range(0, len(texts), _MOST)]
         return np.concatenate([np.empty(0), *parts])
 
@@ -100,7 +100,7 @@ class RerankEndpoint:
             client.close()
 
     def after_fork(self) -> None:
-        """Drop the parent's connections, whose answers the child would steal; the child opens its own."""
+        """Drop the parent's connections, since the child would take the parent's answers; the child opens its own."""
         if self._finalizer is not None:
             self._finalizer.detach()
         self._opened = None
@@ -165,13 +165,13 @@ class RerankEndpoint:
 
 
 def _rest(path: str) -> str:
-    """Return the missing end of the service's path: a version, unless the URL ends with one, and the name."""
+    """Return the missing end of the service's path: ``/rerank``, after a version unless the path ends with one."""
     last = path.rstrip("/").rpartition("/")[2]
     return "/rerank" if last[:1] == "v" and last[1:].isdigit() else "/v1/rerank"
 
 
 def _scores(content: bytes, count: int, where: str) -> npt.NDArray[np.float64] | LlmError:
-    """Read the scores in an answer, in the order of the texts, or return an error if it is not usable."""
+    """Return the scores in an answer, in the order of the texts, or an error if the answer is not usable."""
     try:
         answer = json.loads(content)
     except (ValueError, RecursionError):

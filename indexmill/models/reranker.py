@@ -1,7 +1,7 @@
 """Rerankers of a question's hits: models that read the question and a text together.
 
-A retrieval compares vectors that were computed separately; a reranker reads both at once, which takes a pass of a model
-for each text and is therefore limited to the first hits (``indexmill.retrieve.rerank``).
+Retrieval compares vectors that were computed separately; a reranker reads both texts at once. That takes a pass of the
+model for each hit, so only the first hits are reranked (``indexmill.retrieve.rerank``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from indexmill.store.canonical import digest_of_file
 Scores = npt.NDArray[np.float64]
 
 BATCH = 32
-"""The maximum texts of one pass."""
+"""The maximum number of texts in one pass."""
 
 
 class Reranker(Protocol):
@@ -33,23 +33,23 @@ class Reranker(Protocol):
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """The inputs that determine the scores, JSON-ready and free of secrets."""
+        """The inputs that determine the scores, as JSON values without secrets."""
         ...
 
     def scores(self, question: str, texts: Sequence[str]) -> Scores:
-        """Score each text as an answer, higher is better: ``(n_texts,)``, finite, depending on the arguments alone."""
+        """Score how well each text answers: ``(n_texts,)``, finite, higher is better; a pure function."""
         ...
 
 
 class CrossEncoderReranker:
-    """A cross-encoder of sentence-transformers, from a local folder; needs ``indexmill[rerank]``.
+    """A sentence-transformers cross-encoder in a local folder; needs ``indexmill[rerank]``.
 
-    The logit of the model's single output is the score; a model with several outputs, such as one for entailment, is
-    rejected. Runs in float32 on the processor.
+    The score is the logit of the model's single output; a model with several outputs, such as an entailment model, is
+    rejected. It runs in float32 on the CPU.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """Load the model; raises ModelUnavailable if the package or the model is missing, or it is no cross-encoder."""
+        """Load the model; raises ModelUnavailable if the package or model is missing, or it is not a cross-encoder."""
         self.folder = Path(folder)
         if not (self.folder / "config.json").is_file():
             raise ModelUnavailable(
@@ -72,7 +72,7 @@ class CrossEncoderReranker:
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """See ``Reranker``: the weights by their digest."""
+        """See ``Reranker``. Weights are included as digests."""
         import sentence_transformers
 
         settings = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
@@ -112,5 +112,5 @@ def open_reranker(
 
         return RerankEndpoint(place, model, api_key_env, timeout_seconds)
     if model is not None:
-        raise BadInput(f"{place} is a folder, which holds one model: name a model only with an endpoint's URL")
+        raise BadInput(f"{place} is a folder, which contains one model: name a model only with an endpoint's URL")
     return CrossEncoderReranker(place)

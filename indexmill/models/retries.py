@@ -1,7 +1,7 @@
-"""Calls to an endpoint while a user waits: a few retries, within a deadline.
+"""Calls to an endpoint while a user waits: a few retries within a deadline.
 
-Without ``tenacity``, since an application may bring its own language model and install no extra. The pipeline, where a
-request may wait for a quarter of an hour, uses it (``tasks.llm.calls``).
+This module does not use ``tenacity``, since an application with its own language model may install no extra. The
+pipeline, in which a request may wait for a quarter of an hour, does (``tasks.llm.calls``).
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from indexmill.text.counted import counted
 
 Sleep = Callable[[float], Awaitable[None]]
 
-_FIRST_WAIT = 0.5  # seconds before the first retry if the endpoint names none; doubled before each further one
+_FIRST_WAIT = 0.5  # seconds before the first retry, added to what the endpoint asks for; doubles before each retry
 
-_USELESS = 3  # attempts of a call that returns unusable answers, each of them billed
+_USELESS = 3  # the maximum attempts of a call that returns unusable answers, each of which is billed
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class RetryLimits:
-    """The limits of a question's calls: attempts per call, and the seconds after which no attempt begins."""
+    """The limits of a question's calls: attempts per call, and the seconds after which no attempt starts."""
 
     attempts: int = 4
     deadline_seconds: float = 60.0
 
 
 class Attempts:
-    """The attempts of one call; the deadline counts from here."""
+    """The attempts of one call; the deadline counts from the creation of this object."""
 
     def __init__(self, limits: RetryLimits) -> None:
         self._limits, self._failed = limits, 0
         self._ends = time.monotonic() + limits.deadline_seconds
 
     def wait_after(self, error: LlmError) -> float:
-        """Return the seconds to wait after a failed attempt; raises its error if there is no further attempt."""
+        """Return the seconds to wait after a failed attempt; raises the error if no attempt remains."""
         self._failed += 1
         if not error.retry:
             raise error
@@ -62,7 +62,7 @@ async def with_retries(
     sleep: Sleep = asyncio.sleep,
     ended: Callable[[], bool] = lambda: False,
 ) -> _T:
-    """Return the result of a call, with retries; raises its last error. ended: returns True to end the retries."""
+    """Return the result of a call, with retries; raises the last error. ended: returns True to stop retrying."""
     attempts = Attempts(limits)
     while True:
         try:

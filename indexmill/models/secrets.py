@@ -1,7 +1,7 @@
-"""The source of a language model's key, and its redaction from all output.
+"""Sources of a language model's key, and the redaction of keys from all output.
 
-A key is read for each use and cached only for ``redacted``, so that a renewed file or a short-lived token takes effect
-at once.
+A key is read again for each use and remembered only for ``redacted``, so that a renewed file or a short-lived token
+takes effect at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from indexmill.forks import Lock
 from indexmill.models.llm_errors import LlmForbidden
 
 RERANK_KEY_ENV = "INDEXMILL_RERANK_API_KEY"
-"""The environment variable with the key of a reranker behind an endpoint, if it requires one."""
+"""The environment variable with the key for a reranker endpoint, if the endpoint requires a key."""
 
 HIDDEN = "***"
 
@@ -46,7 +46,7 @@ _SHAPES = (
 
 
 def redacted(text: str) -> str:
-    """Remove from a text the keys that this process knows, and strings that look like secrets."""
+    """Hide the keys that this process has read, and strings that look like secrets, in a text."""
     for key in sorted(_seen, key=len, reverse=True):
         text = text.replace(key, HIDDEN).replace(quote(key, safe=""), HIDDEN)
     for shape in _SHAPES:
@@ -58,7 +58,7 @@ _OPTION = re.compile(r"(?i)(^|[_-])(api_?)?(key|token|secret|password|credential
 
 
 def without_secrets(settings: Any) -> Any:
-    """Return settings with every text `redacted` and plug-in options with secret-like names hidden."""
+    """Return settings in which every string is `redacted`, and plug-in options with secret-like names are hidden."""
     if isinstance(settings, dict):
         hidden = {"options": _without_secret_options(settings["options"])} if "options" in settings else {}
         return {name: without_secrets(below) for name, below in {**settings, **hidden}.items()}
@@ -80,9 +80,9 @@ def _without_secret_options(options: Any) -> Any:
 class KeySource:
     """The source of a key: a token provider, else a file, else an environment variable.
 
-    provider: ``module:function``, a function without arguments that returns a key or a coroutine of one. required: True
-    if a missing environment variable is an error; a self-hosted endpoint may need no key. setting: the setting that
-    names the variable. service: the service that the key is for.
+    provider: ``module:function``, a function without arguments that returns a key or a coroutine that returns a key.
+    required: True if a missing environment variable is an error; a self-hosted endpoint may need no key. setting: the
+    setting that names the variable. service: the service that the key is for.
     """
 
     env: str = "OPENAI_API_KEY"
@@ -94,7 +94,7 @@ class KeySource:
 
     @property
     def description(self) -> str:
-        """The source in words."""
+        """A description of the source, for messages."""
         if self.provider is not None:
             return f"the token provider {self.provider} ({self._beside('token_provider')})"
         if self.file is not None:
@@ -112,17 +112,17 @@ class KeySource:
         return self._read() is not None
 
     async def key(self) -> str | None:
-        """Return the current key; None if there is none and none is required. Raises as ``check`` does."""
+        """Return the current key; None if there is no key and none is required. Raises as ``check`` does."""
         key = self._read() if self.provider is None else await self._provided(self.provider)
         return None if key is None else key.text
 
     def read(self) -> str | None:
-        """Return the current key in a file or environment variable; None as for ``key``. Raises as ``check`` does."""
+        """Return the current key, as ``key`` does, without calling a provider. Raises as ``check`` does."""
         key = self._read()
         return None if key is None else key.text
 
     def cautions(self, base_url: str, setting: str = "llm.base_url") -> list[str]:
-        """Return warnings about a readable key file and an unencrypted connection. setting: the endpoint's setting."""
+        """Return warnings about a readable key file or an unencrypted connection. setting: the URL's setting."""
         warnings = []
         if self.provider is None and self.file is not None:
             try:
@@ -130,7 +130,7 @@ class KeySource:
             except OSError:
                 mode = 0
             if mode & (stat.S_IRGRP | stat.S_IROTH):
-                warnings.append(f"{self.description} may be read by others on this machine: chmod 600 {self.file}")
+                warnings.append(f"{self.description} can be read by other users of this machine: chmod 600 {self.file}")
         url = urlsplit(base_url)
         if url.scheme == "http" and not _near(url.hostname or ""):
             warnings.append(f"the key and all texts go to {url.hostname} without encryption: use https in {setting}")
@@ -165,8 +165,8 @@ class KeySource:
             function = getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError) as error:
             raise ConfigurationError(
-                f"{self._beside('token_provider')}: {provider} cannot be imported ({type(error).__name__}): it has to "
-                "be the module:function of an installed package"
+                f"{self._beside('token_provider')}: {provider} cannot be imported ({type(error).__name__}): expected "
+                "the module:function of an installed package"
             ) from None
         if not callable(function):
             raise ConfigurationError(f"{self._beside('token_provider')}: {provider} is not a function")
@@ -177,9 +177,9 @@ class KeySource:
         return f"{self.setting.rpartition('.')[0] or 'llm'}.{name}"
 
     def _usable(self, key: _HiddenKey) -> _HiddenKey:
-        """Return the key if it fits into a header, remembered for redaction; raises LlmForbidden otherwise."""
+        """Remember a key for redaction and return it; raises LlmForbidden if it cannot be sent in a header."""
         if not re.fullmatch(r"[!-~]+", key.text):
-            what = "contains more than a key: expected one word of ASCII" if key.text else "is empty"
+            what = "contains more than a key: expected one word in ASCII" if key.text else "is empty"
             raise LlmForbidden(f"{self.description} {what}")
         if len(key.text) >= _SHORTEST:
             _seen.add(key.text)
@@ -187,7 +187,7 @@ class KeySource:
 
 
 class _HiddenKey:
-    """A key, stripped of white space, whose ``repr`` hides it from the locals of a traceback."""
+    """A key, stripped of white space. Its ``repr`` hides it in tracebacks that show local variables."""
 
     __slots__ = ("text",)
 
@@ -199,7 +199,7 @@ class _HiddenKey:
 
 
 async def _called(function: Callable[[], Any]) -> _HiddenKey | str:
-    """Return a provider's key, or its fault as text. A provider that never returns does not delay exit."""
+    """Return a provider's key, or a string that describes its fault. A hanging provider does not delay exit."""
     import asyncio
 
     future: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -223,7 +223,7 @@ async def _called(function: Callable[[], Any]) -> _HiddenKey | str:
 
 
 def _shown(env: str) -> str:
-    """Return the variable's name, hidden if it may be the key itself, set there by mistake."""
+    """Return the variable's name, hidden if it may be the key itself, given there by mistake."""
     return env if re.fullmatch(r"[A-Z_][A-Z0-9_]{0,63}", env) else HIDDEN
 
 

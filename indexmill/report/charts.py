@@ -1,8 +1,8 @@
 """Charts of a report as SVG: bars, histograms, a timeline of workers, and series over versions.
 
-Each function takes numbers and labels and returns markup without scripts and styles: the page's stylesheet colours its
-classes, for light, dark and paper. Scales begin at zero, and each value stands beside its bar, line or point.
-Coordinates are rounded to a tenth of a pixel: the same numbers give the same bytes.
+Each function takes numbers and labels and returns markup without scripts and styles: the page's stylesheet colours the
+classes, for light and dark screens and for paper. Scales begin at zero, and each value is shown beside its bar, line or
+point. Coordinates are rounded to a tenth of a pixel, so that the same numbers give the same bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CHARACTER = 6.6  # an upper estimate of a label's width per character, in pixel
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar of a histogram: the number of values from ``low`` to ``high``, both included."""
+    """A bar of a histogram: the number of values from ``low`` to ``high``, inclusive."""
 
     low: int
     high: int
@@ -31,7 +31,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class TimelineBlock:
-    """A block in a lane of a timeline, in seconds. tone: the colour's number, 0 for grey. tooltip: shown on hover."""
+    """A block in a lane of a timeline; times in seconds. tone: the colour's number, 0 for grey. tooltip: hover text."""
 
     lane: int
     began: float
@@ -43,17 +43,17 @@ class TimelineBlock:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One series over versions. values: one per version, or None. shown: the formatted values."""
+    """One series over versions. values: the value of each version, or None. shown: the formatted values."""
 
     name: str
     values: tuple[float | None, ...]
     shown: tuple[str, ...]
     most: float | None = None
-    """The end of the scale; by default the greatest value."""
+    """The end of the scale; by default the maximum value."""
 
 
 def bar(value: float, most: float, tone: int = 1) -> Markup:
-    """Draw a bar in a table, which ``most`` fills. Screen readers skip it: they read the number beside it."""
+    """Draw a bar in a table; the value ``most`` fills it. Screen readers skip it, and read the number beside it."""
     length = 100 * value / most if most > 0 else 0.0
     return _markup(
         '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" focusable="false">'
@@ -62,7 +62,7 @@ def bar(value: float, most: float, tone: int = 1) -> Markup:
 
 
 def histogram(key: str, title: str, bars: Sequence[Bar], *, of: str, doubling: bool) -> Markup:
-    """Draw a histogram: one bar per group, as high as its count. key: unique on the page. of: the counted things."""
+    """Draw a histogram with a bar per group. key: an id that is unique on the page. of: a name for what is counted."""
     width, height, margin, top, bottom = 300, 150, 8, 20, 24
     highest = max((one.count for one in bars), default=0)
     step = (width - 2 * margin) / max(len(bars), 1)
@@ -103,7 +103,7 @@ def timeline(
     *,
     narrow: bool = False,
 ) -> Markup:
-    """Draw lanes of work from zero to ``seconds``. narrow: for the screen of a phone, without hover."""
+    """Draw lanes of work from zero to ``seconds``. narrow: True for the screen of a phone, without hover texts."""
     width, left_margin, top, lane = (360, 92, 6, 24) if narrow else (1040, 150, 6, 26)
     floor = top + lane * len(lanes)
     scale = (width - left_margin - 14) / seconds if seconds > 0 else 0.0
@@ -139,10 +139,10 @@ def series(
     *,
     narrow: bool = False,
 ) -> Markup:
-    """Draw panels over one axis of versions, each from zero.
+    """Draw panels over a shared axis of versions; each panel begins at zero.
 
-    flags: positions of versions, each with its label. gone: the positions of withdrawn versions. narrow: for the screen
-    of a phone: names and values stand above the panels, not beside them.
+    flags: positions of versions with their labels. gone: the positions of withdrawn versions. narrow: True for the
+    screen of a phone, with names and values above the panels, not beside them.
     """
     width, left_margin, right, panel, gap = (360, 8, 8, 46, 38) if narrow else (1040, 150, 120, 60, 28)
     top = 26
@@ -159,7 +159,7 @@ def series(
         half = len(shown) * _CHARACTER / 2
         x = min(max(places[place], half), width - half)
         parts.append(f'<path class="flag" d="M{_px(places[place])} {top - 6}V{floor}"/>')
-        if x - half >= free:  # labels do not cover each other; the table has them all
+        if x - half >= free:  # labels must not overlap; the table has all of them
             parts.append(_label(x, top - 11, shown, "middle"))
             free = x + half + 6
     for number, chart_panel in enumerate(panels):
@@ -245,7 +245,7 @@ def _range(group: Bar) -> str:
 
 
 def _ticks(seconds: float, most: int) -> list[float]:
-    """Return round times from zero, at most ``most`` after it."""
+    """Return zero, and at most ``most`` round times after it."""
     for step in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400):
         if seconds / step <= most:
             return [step * number for number in range(int(seconds / step) + 1)]

@@ -1,4 +1,4 @@
-"""Compare two versions: quality by question, rows added and removed, sizes, and settings that differ."""
+"""Comparison of two versions: quality by question, rows added and removed, sizes, and settings that differ."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from indexmill.store.reader import StoreReader
 from indexmill.store.table_reader import row_groups
 
 QUESTIONS = 25
-"""The most questions listed as won, and as lost."""
+"""The maximum number of questions listed as won, and as lost."""
 ROWS = 10
-"""The most rows of a table listed as added, and as removed."""
+"""The maximum number of rows of a table listed as added, and as removed."""
 SETTINGS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two versions. sizes: bytes by family. counts: by family and count."""
+    """One of the two versions. sizes: bytes by family. counts: numbers by family and name of the count."""
 
     version: int
     created: str
@@ -47,7 +47,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class QuestionChange:
-    """A question whose recall differs."""
+    """A question whose recall differs between the versions."""
 
     question: str
     before: float
@@ -56,9 +56,9 @@ class QuestionChange:
 
 @dataclass(frozen=True, slots=True)
 class MethodQuality:
-    """The recall of a method in both versions. won, lost, same: counts of questions that both measured.
+    """The recall of a method in both versions. won, lost, same: counts of questions that were measured in both.
 
-    The counts are None if a run did not record its questions one by one; the lists hold at most ``QUESTIONS`` each.
+    The counts are None if a run did not record each question; each list contains at most ``QUESTIONS``.
     """
 
     method: str
@@ -73,7 +73,7 @@ class MethodQuality:
 
 @dataclass(frozen=True, slots=True)
 class CameAndWent:
-    """The rows of a family's table that only one version has: their numbers, and some names."""
+    """The rows of a family's table that only one of the versions has: how many, and some names."""
 
     table: str
     came: int
@@ -84,9 +84,9 @@ class CameAndWent:
 
 @dataclass(frozen=True, slots=True)
 class VersionComparison:
-    """Version a beside version b, the version of the report. differing: setting, its value in a, in b.
+    """Version a compared with version b, the version of the report. differing: (setting, value in a, value in b).
 
-    quality_remark: why quality cannot be compared, or a caveat; else "".
+    quality_remark: the reason why quality cannot be compared, or a caveat; else "".
     """
 
     a: Side
@@ -111,10 +111,10 @@ class VersionComparison:
 def comparison(
     store: StoreReader, snapshot: Snapshot, version: int, known_changes: Changes | None = None
 ) -> VersionComparison:
-    """Compare an opened version with another of its store.
+    """Compare an opened version with another version of its store.
 
-    known_changes: the changes since some version, reused if it is ``version``. Raises SnapshotNotFound if there is no
-    such version, CorruptBlob.
+    known_changes: the known changes since some version, which are reused if that is ``version``. Raises
+    SnapshotNotFound if there is no such version, CorruptBlob.
     """
     with indexmill.open(store.url, version=version) as older:
         changes = known_changes
@@ -157,7 +157,7 @@ def _side(snapshot: Snapshot) -> Side:
 
 
 def _quality(store: StoreReader, snapshot: Snapshot) -> tuple[GateMeasurement | None, str]:
-    """Return the measured quality of a version; None, and why, if its run measured nothing or its record is missing."""
+    """Return the measured quality of a version; None and the reason if nothing was measured or recorded."""
     run, why = (None, "") if snapshot.ref is None else read_run(store, snapshot.ref.run_id)
     if run is not None and run.quality is not None:
         return run.quality, ""
@@ -177,7 +177,7 @@ def _unlike(older: Snapshot, before: GateMeasurement | None, newer: Snapshot, af
 
 
 def question_changes(before: GateMeasurement, after: GateMeasurement) -> tuple[MethodQuality, ...]:
-    """Count the questions won and lost, by method; questions are matched by text."""
+    """Compare recalls by method, and count the questions won and lost; questions are matched by text."""
     return tuple(
         _of_method(method, before, after) for method in sorted({*before.recall, *after.recall} | {*after.by_question})
     )
@@ -206,7 +206,7 @@ def _of_method(method: str, before: GateMeasurement, after: GateMeasurement) -> 
 
 
 def _numbered(questions: Sequence[str]) -> list[tuple[str, int]]:
-    """Pair each question with the number of equal ones before it: records cut long texts, so two may be equal."""
+    """Pair each question with the number of equal ones before it: long questions are cut, so two may be equal."""
     seen: Counter[str] = Counter()
     numbered = []
     for question in questions:
@@ -231,7 +231,7 @@ def _rows(older: Snapshot, newer: Snapshot, changes: Changes) -> tuple[CameAndWe
 
 
 def _names(snapshot: Snapshot, other_snapshot: Snapshot, table: str, key: str) -> tuple[str, ...]:
-    """Return the titles, or else the texts, of some rows that only ``snapshot`` has, in the order of their keys."""
+    """Return the titles, or else the texts, of some rows that only ``snapshot`` has, in the order of keys."""
     only_here, only_there = only_in(snapshot, other_snapshot, table), only_in(other_snapshot, snapshot, table)
     shards = [shard for shard in snapshot.shards(table) if shard.name in only_here]
     shown = next((name for name in ("title", "text") if shards and shards[0].has_column(name)), None)

@@ -1,4 +1,4 @@
-"""Read titles and lengths of some documents of a snapshot, shard by shard."""
+"""Reading the titles and lengths of some documents in a snapshot, shard by shard."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from indexmill.store.table_reader import row_groups
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A document's title, which may be empty, and the characters of its text, None if not requested."""
+    """A document's title, which may be empty, and the length of its text in characters; None if not requested."""
 
     title: str
     characters: int | None
 
 
 def only_in(snapshot: Snapshot, other_snapshot: Snapshot | None, table: str = "documents") -> frozenset[str]:
-    """Return the names of a table's shards whose bytes another snapshot lacks."""
+    """Return the names of a table's shards whose content another snapshot lacks."""
     other_digests = set() if other_snapshot is None else {shard.digest for shard in other_snapshot.shards(table)}
     return frozenset(shard.name for shard in snapshot.shards(table) if shard.digest not in other_digests)
 
@@ -31,7 +31,7 @@ def describe(
 ) -> dict[str, Described]:
     """Read documents by id; absent ids are left out.
 
-    shards: the names of the shards that may hold them; None for all. lengths: True to measure the texts, too. Raises
+    shards: the names of the shards that may contain them; None for all. lengths: True to measure the texts too. Raises
     CorruptBlob.
     """
     documents: dict[str, Described] = {}

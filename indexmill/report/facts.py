@@ -22,7 +22,7 @@ from indexmill.store.reader import StoreReader
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """A version. version: None for an exported folder. rights: the field that says who may read a document, or ""."""
+    """Facts about a version. version: its number, None for an exported folder. rights: the access field, or ""."""
 
     version: int | None
     manifest: str
@@ -48,14 +48,14 @@ class Facts:
 def facts_of(
     where: str | os.PathLike[str], version: int | None = None, alias: str | None = None, *, compare: int | None = None
 ) -> Facts:
-    """Gather the facts about a version of a store, or about an exported folder: see ``render_report``."""
+    """Collect the facts about a version in a store, or about an exported folder; see ``render_report``."""
     location = place_of(where)
     exported = isinstance(location, Path) and is_exported(location)
     if exported and compare is not None:
-        raise BadInput(f"{location}: is an exported folder, which holds no version {compare} to compare with")
+        raise BadInput(f"{location}: is an exported folder, which contains no version {compare} to compare with")
     with indexmill.open(where, version=version, alias=alias) as snapshot:
         if compare is not None and compare == snapshot.version:
-            raise BadInput(f"--compare {compare}: this is the version of the report; name another one")
+            raise BadInput(f"--compare {compare}: this is the version of the report; name another version")
         return _facts(snapshot, None if exported else StoreReader(where), compare)
 
 

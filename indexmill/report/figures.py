@@ -1,4 +1,4 @@
-"""The charts and tables of a report, from its facts."""
+"""The charts and tables of a report, drawn from its facts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 _TONES = 7  # the stages with the most work have their own colour; the others are grey
 _LANES = 40
-_GAP = 0.002  # blocks of one stage that are closer than this share of the whole time are drawn as one
+_GAP = 0.002  # blocks of one stage are drawn as one if their distance is below this share of the whole time
 _PANELS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A chart, its caption, and its numbers as a table whose first column names the row. narrow: for narrow screens."""
+    """A chart, its caption, and its numbers as a table whose first column names the row. narrow: for small screens."""
 
     chart: Markup
     caption: str
@@ -34,13 +34,13 @@ class Figure:
 
 
 def stage_tones(stages: Sequence[StageRun]) -> dict[str, int]:
-    """Return the colour of each stage: the stages with the most work have their own."""
+    """Return the colour of each stage; only the stages with the most work have their own."""
     ordered = sorted(stages, key=lambda stage: (-stage.work, stage.name))
     return {stage.name: place if place <= _TONES else 0 for place, stage in enumerate(ordered, start=1)}
 
 
 def timeline(run: RunRecord) -> Figure | None:
-    """Draw the timeline of workers and their stages; without a record of workers, that of stages."""
+    """Draw the timeline of workers and their stages, or the timeline of stages if no workers were recorded."""
     tones = stage_tones(run.stages)
     if run.timeline is not None:
         return _of_workers(run.timeline, tones, run.seconds)
@@ -59,7 +59,7 @@ def timeline(run: RunRecord) -> Figure | None:
         )
         for number, stage in enumerate(stages[:_LANES])
     ]
-    caption = "One lane per stage: when it began, and how long it was at work; pauses are not drawn."
+    caption = "One lane per stage: when it began, and how long it worked; pauses are not drawn."
     lanes = [stage.name for stage in stages[:_LANES]]
     chart = charts.timeline("timeline", "Stages over time", caption, lanes, blocks, seconds)
     narrow = charts.timeline("lanes", "Stages over time", caption, lanes, blocks, seconds, narrow=True)
@@ -78,7 +78,7 @@ def _of_workers(timeline: WorkTimeline, tones: Mapping[str, int], whole: float |
         else "No work was recorded."
     )
     if timeline.left_out:
-        caption += f" The shortest stretches, of {counted(timeline.left_out, 'part')}, are left out."
+        caption += f" The shortest spans, of {counted(timeline.left_out, 'part')}, are left out."
     if len(lanes) > _LANES:
         caption += f" The first {_LANES} are drawn."
     shown = "Workers over time", caption, lanes[:_LANES]
@@ -112,7 +112,7 @@ def _blocks(timeline: WorkTimeline, tones: Mapping[str, int], gap: float) -> lis
 
 
 def _joined(spans: Sequence[WorkSpan], gap: float) -> list[WorkSpan]:
-    """Join spans of one worker and stage that follow each other closely."""
+    """Join spans of the same worker and stage that follow each other closely."""
     joined: list[WorkSpan] = []
     for span in sorted(spans, key=lambda span: (span.worker, span.began, span.ended, span.stage)):
         last = joined[-1] if joined else None
@@ -126,7 +126,7 @@ def _joined(spans: Sequence[WorkSpan], gap: float) -> list[WorkSpan]:
 
 
 def over_time(versions: Sequence[VersionFacts]) -> Figure:
-    """Draw documents, recall, cost, duration and bytes of the versions on one axis."""
+    """Draw the documents, recall, cost, duration and size of versions over one axis."""
     methods = sorted({method for version in versions for method in version.recall})
     panels = [
         _panel("documents", [version.documents for version in versions], amount),
@@ -143,7 +143,7 @@ def over_time(versions: Sequence[VersionFacts]) -> Figure:
     gone = [place for place, version in enumerate(versions) if version.removed == "withdrawn"]
     caption = (
         f"{counted(len(versions), 'version')}, from {versions[0].version} to {versions[-1].version}. Each panel begins "
-        "at zero. A broken line names the version that an alias points to; a cross marks one that was withdrawn."
+        "at zero. A dashed line marks a version that an alias points to; a cross marks a withdrawn version."
     )
     depths = sorted({version.k for version in versions if version.recall and version.k is not None})
     if len(depths) > 1:
@@ -174,7 +174,7 @@ def _panel(
     shown: Callable[[float], str],
     most: float | None = None,
 ) -> charts.Panel | None:
-    """Return a series; None if no version has a value, or all are zero."""
+    """Return the panel of a series; None if no version has a value, or all values are zero."""
     if not any(values):
         return None
     words = tuple("" if value is None else shown(value) for value in values)
@@ -188,7 +188,7 @@ def _remark(version: VersionFacts) -> str:
 
 
 def histogram(key: str, distribution: Histogram) -> Figure:
-    """Draw a distribution, with its groups as a table."""
+    """Draw a distribution, and list its groups in a table."""
     chart = charts.histogram(
         key, distribution.name, distribution.bars, of=distribution.of, doubling=distribution.doubling
     )

@@ -1,4 +1,4 @@
-"""The first screen of a report: what changed, the quality beside the previous version's, the cost, and problems."""
+"""The first screen of a report: changes, quality compared with the previous version, cost, and problems."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from indexmill.text.counted import byte_size, counted
 
 _SAME = 0.0005  # recalls that differ by less count as equal
 _PLANNED = ("cost", "llm_calls", "llm_tokens", "embed_calls", "embed_tokens")
-"""The figures of a plan that raise an alarm if the run exceeds them."""
+"""The figures of a plan that cause an alarm if the run exceeds them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A question, a word or number that answers it, and lines with details. alarm: True if it needs attention."""
+    """A question, a word or number that answers it, and lines with details. alarm: True if attention is needed."""
 
     title: str
     answer: str
@@ -31,7 +31,7 @@ def headline(facts: Facts) -> tuple[Card, ...]:
 
 
 def _whole(facts: Facts) -> RunRecord | None:
-    """Return the record of the run; None without the record of its end, which has measurements and costs."""
+    """Return the run's record; None without the record of the run's end, which has measurements and costs."""
     run = facts.tonight.run
     return run if run is not None and run.is_whole else None
 

@@ -13,16 +13,16 @@ from indexmill.store.manifest import Manifest, Ref, Removal
 from indexmill.store.reader import StoreReader
 
 MOST_VERSIONS = 90
-"""The most versions drawn: the newest up to the reported one."""
+"""The maximum number of versions drawn: the newest up to the reported version."""
 
 _REMOVED = {"gc": "removed by gc", "forgotten": "withdrawn", "incomplete": "withdrawn"}
 
 
 @dataclass(frozen=True, slots=True)
 class VersionFacts:
-    """One version; a field is None if its manifest or run record is gone or lacks it.
+    """One version. A field is None if the version's manifest or run record is missing or lacks it.
 
-    removed: "", "removed by gc" or "withdrawn". bytes: of its files, each once.
+    removed: "", "removed by gc" or "withdrawn". bytes: the size of its files; each file counts once.
     """
 
     version: int

@@ -24,9 +24,9 @@ from indexmill.store.manifest import Manifest
 from indexmill.store.table_reader import read_table, row_groups
 
 CENTRAL = 15
-"""The most entities listed."""
+"""The maximum number of entities listed."""
 ALIKE = 15
-"""The most pairs or groups of names listed."""
+"""The maximum number of pairs or groups of names listed."""
 
 SHARED = "shared by several"
 _BARS = 18
@@ -36,7 +36,7 @@ Integers = npt.NDArray[np.integer]
 
 @dataclass(frozen=True, slots=True)
 class FamilySize:
-    """The bytes of the files that only this family reads, or that several share, and by kind, the largest first."""
+    """The size of the files that only this family reads, or that several share; also by kind, the largest first."""
 
     name: str
     bytes: int
@@ -45,7 +45,7 @@ class FamilySize:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """A distribution of whole numbers. doubling: True if each group is twice as wide as the one before."""
+    """A distribution of whole numbers. doubling: True if each group is twice as wide as the previous group."""
 
     family: str
     name: str
@@ -60,7 +60,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class FamilyLevels:
-    """The numbers of nodes of a family, by level or kind, the lowest first."""
+    """The numbers of a family's nodes by level or kind, the lowest first."""
 
     family: str
     levels: tuple[tuple[str, int], ...]
@@ -78,7 +78,7 @@ class CentralEntity:
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Names that may mean the same. likeness: of the letters, 0 to 1; None if they differ only in punctuation."""
+    """Names that may mean the same. likeness: the letters' similarity, 0 to 1; None if only punctuation differs."""
 
     names: tuple[str, ...]
     likeness: float | None
@@ -86,7 +86,7 @@ class Alike:
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """The contents of a version. compared: True if a model compared the names, not only their letters."""
+    """The contents of a version. compared: True if names were compared by a model, not only by their letters."""
 
     bytes: int
     sizes: tuple[FamilySize, ...]
@@ -124,12 +124,12 @@ def inside(snapshot: Snapshot) -> Inside:
 
 
 def total_bytes(manifest: Manifest) -> int:
-    """Sum the bytes of a snapshot's files, each once."""
+    """Return the total size of a snapshot's files; each file counts once."""
     return sum({artifact.digest: artifact.bytes for artifact in manifest.artifacts}.values())
 
 
 def sizes_by_family(manifest: Manifest) -> tuple[FamilySize, ...]:
-    """Return the bytes of a snapshot by the only family that reads them, largest first; each file counts once."""
+    """Return the size of files by the family that alone reads them, largest first; each file counts once."""
     owners: dict[str, set[str]] = {}
     for family in METHODS.values():
         if family.name in manifest.families:
@@ -189,7 +189,7 @@ class _Tally:
 
 
 def grouped(values: Integers, counts: Integers, median: int) -> tuple[tuple[Bar, ...], bool]:
-    """Group ascending, distinct values into bars; the widths double (True) if a few values are far greater."""
+    """Group ascending, distinct values into bars. Widths double (True) if a few values are far greater."""
     least, most = int(values[0]), int(values[-1])
     doubling = most > 24 and most > 12 * max(median, 1)
     if doubling:
@@ -255,7 +255,7 @@ def _of_families(snapshot: Snapshot) -> tuple[list[Histogram], tuple[FamilyLevel
 
 
 def _entities(snapshot: Snapshot, *, names: bool) -> tuple[tuple[CentralEntity, ...], tuple[Alike, ...]]:
-    """Find the entities in most passages; names: True to find names that differ only in punctuation, too."""
+    """Find the entities in most passages. names: True to also find names that differ only in punctuation."""
     best: list[dict[str, Any]] = []
     keyed: list[pa.Table] = []
     for shard in snapshot.shards("entities"):
@@ -275,7 +275,7 @@ def _order(row: Mapping[str, Any]) -> tuple[int, int, str]:
 
 
 def _keyed(table: pa.Table) -> pa.Table:
-    """Append the letters and digits of each name, without accents, spaces and punctuation, as ``key``."""
+    """Add a column ``key``: each name without accents, spaces and punctuation."""
     folded = pc.utf8_normalize(table["surface"], form="NFKD")
     keys = pc.utf8_lower(pc.replace_substring_regex(folded, pattern=r"[^\pL\pN]+", replacement=""))
     return table.select(["surface", "mentions"]).append_column("key", keys)

@@ -1,4 +1,4 @@
-"""The gate's questions with missed documents, as a page lists them: the best method first."""
+"""The gate's questions with missed documents, in the order of a page: the best method first."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from dataclasses import dataclass
 
 from indexmill.report.run_record import GateMeasurement, Missed
 
-_OPEN = 10  # the most questions of the best method that are visible without a click
+_OPEN = 10  # the maximum questions of the best method visible without a click
 
-_BEST, _OTHERS = 50, 15  # the most questions listed for the best method, and for each other one
+_BEST, _OTHERS = 50, 15  # the maximum questions listed for the best method, and for each other method
 
 
 @dataclass(frozen=True, slots=True)
 class MissedByMethod:
     """The missed questions of a method that a page lists. shown: visible at once. folded: visible after a click.
 
-    recall: of the method, None if it was not recorded. left_out: the number of questions not listed.
+    recall: the method's recall; None if it was not recorded. left_out: the number of questions that are not listed.
     """
 
     method: str
@@ -26,7 +26,7 @@ class MissedByMethod:
 
 
 def missed_by_method(quality: GateMeasurement) -> tuple[MissedByMethod, ...]:
-    """Return the missed questions by method, the method with the highest recall first: it is the one in use."""
+    """Return the missed questions by method; the method with the highest recall, which is used, comes first."""
     by_method: dict[str, list[Missed]] = {}
     for missed in quality.missed:
         by_method.setdefault(missed.method, []).append(missed)

@@ -1,4 +1,4 @@
-"""Format numbers for a report: short, with units."""
+"""Formatting numbers for a report, with units."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOTHING = "–"
 
 
 def amount(number: float | None) -> str:
-    """Format a number with separated thousands; to three digits if it is not whole."""
+    """Format a number with thousands separators; to three digits if it is not whole."""
     if number is None:
         return NOTHING
     return f"{number:,.0f}" if number == int(number) or abs(number) >= 1000 else f"{number:.3g}"
@@ -24,12 +24,12 @@ def signed(number: float, shown: Callable[[Any], str] = amount) -> str:
 
 
 def share(number: float | None) -> str:
-    """Format a recall: three digits after the point."""
+    """Format a recall with three decimal places."""
     return NOTHING if number is None else f"{number:.3f}"
 
 
 def money(number: float | None) -> str:
-    """Format an amount of money without its currency; four digits after the point if it is small."""
+    """Format an amount of money without its currency; a small amount has four decimal places."""
     if number is None:
         return NOTHING
     return "0" if not number else f"{number:,.2f}" if number >= 0.1 else f"{number:.4f}"
@@ -41,11 +41,11 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(timestamp: str) -> str:
-    """Format an ISO 8601 time, to the minute: "2026-11-25 14:20 UTC"."""
+    """Format an ISO 8601 time to the minute: "2026-11-25 14:20 UTC"."""
     return f"{timestamp[:16].replace('T', ' ')} UTC" if timestamp else NOTHING
 
 
 def clipped(text: str, most: int = 160) -> str:
-    """Format a text of the corpus as one line of limited length."""
+    """Format corpus text as one line of limited length."""
     line = " ".join(one_line(text[: 4 * most]).split())
     return line if len(line) <= most and len(text) <= 4 * most else line[: most - 1].rstrip() + "…"

@@ -1,4 +1,4 @@
-"""Render the facts of a report with a template that escapes everything."""
+"""Rendering the facts of a report with a template that escapes all values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 GENERATOR = "indexmill report"
-"""The page's ``<meta name="generator">``: only files that have it are overwritten."""
+"""The content of the page's ``<meta name="generator">``; only files that contain it are overwritten."""
 
 
 def rendered(facts: Facts) -> str:
@@ -71,7 +71,7 @@ def _environment() -> Environment:
 
 
 def _plain(value: Any) -> Any:
-    """Replace control characters and direction marks in texts; our own markup stays as it is."""
+    """Replace control characters and direction marks in strings; markup is returned unchanged."""
     return one_line(value) if type(value) is str else value
 
 

@@ -1,6 +1,6 @@
-"""Read the record of a run leniently.
+"""Lenient reading of a run's record.
 
-An older run recorded less, a newer one more, and a damaged or hostile record may contain anything: a value of an
+Older runs recorded less, newer ones more, and a damaged or hostile record may contain anything. So a value of an
 unexpected form counts as not recorded, and an overlong value is cut.
 """
 
@@ -34,13 +34,13 @@ _MOST_METHODS = 50
 _MOST_IDS = 100
 _LONGEST_NAME = 200
 _LONGEST = 2_000
-_GREATEST = 1e15  # the greatest accepted number: no run reaches it, and sums of greater ones may overflow
+_GREATEST = 1e15  # the maximum accepted number: no run reaches it, and sums of greater numbers may overflow
 
 
 def read_run(store: StoreReader, run: str) -> tuple[RunRecord | None, str]:
-    """Read a run's record; None if nothing can be read. Also returns a sentence about missing records, or "".
+    """Return a run's record, None if it cannot be read, and a sentence about missing records, or "".
 
-    If the record of the start or of the end is damaged, the other one is still used.
+    If the record of the start or of the end is damaged, the other record is still used.
     """
     start, wrong = _read(store, run, "start")
     end, also_wrong = _read(store, run, "end")
@@ -199,7 +199,7 @@ def _list(value: object) -> list[Any]:
 
 
 def _first(value: Mapping[str, Any], most: int) -> list[tuple[str, Any]]:
-    """Return the first pairs by name; overlong names are cut."""
+    """Return the first items by name; overlong names are cut."""
     return [(_text(name, _LONGEST_NAME), item) for name, item in sorted(value.items())[:most]]
 
 
@@ -230,7 +230,7 @@ def _count(value: object) -> int:
 
 
 def _counts(value: object) -> dict[str, int]:
-    """Read numbers by name, the greatest first."""
+    """Read numbers by name, the largest first."""
     counts = {name: _count(number) for name, number in _object(value).items()}
     ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_MOST_REASONS]
     return {_text(name, _LONGEST_NAME): number for name, number in ordered}

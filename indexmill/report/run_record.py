@@ -1,4 +1,4 @@
-"""The record of a run, as a report shows it. Every field but the name has a default: see ``run_reading``."""
+"""The record of a run, as a report shows it. Every field except the name has a default; see ``run_reading``."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ FAILURES = {
     "embed_retries": "calls for vectors tried again",
     "embed_maybe_billed": "calls for vectors without an answer that may be billed",
 }
-"""The counts of a stage that are failures of a model behind an endpoint, with their names in a report."""
+"""The counts of a stage that are failures of a model behind an endpoint, and their names in a report."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageRun:
-    """One stage of a run. began: seconds after the run's start. wall: seconds with a part at work. work: over workers.
+    """One stage of a run. began: seconds since the run's start. wall: seconds during which any part was being computed.
 
-    embed_calls, embed_ledger, embed_tokens: of an encoder behind an endpoint; calls, ledger, tokens: of a language
-    model. cost: of both, in the currency of the configured prices.
+    work: seconds of work, summed over workers. embed_calls, embed_ledger, embed_tokens: use of an encoder behind an
+    endpoint; calls, ledger, tokens: use of a language model. cost: of both, in the currency of the configured prices.
     """
 
     name: str
@@ -64,7 +64,7 @@ class WorkSpan:
 
 @dataclass(frozen=True, slots=True)
 class WorkTimeline:
-    """The work of each worker over time, in seconds after the start. left_out: parts without a span."""
+    """The work of each worker over time, in seconds since the start. left_out: the number of parts without a span."""
 
     workers: tuple[str, ...]
     spans: tuple[WorkSpan, ...]
@@ -73,7 +73,7 @@ class WorkTimeline:
 
 @dataclass(frozen=True, slots=True)
 class PlanFigure:
-    """A figure of the approved plan, from ``low`` to ``high``, and of the run; None if unknown."""
+    """A figure as planned, from ``low`` to ``high``, and as measured in the run; None if it is not known."""
 
     name: str
     low: float | None
@@ -88,7 +88,7 @@ class PlanFigure:
 
 @dataclass(frozen=True, slots=True)
 class FallbackCounts:
-    """The number of fallback texts of a stage, which a language model was asked for but did not write."""
+    """The number of a stage's fallback texts, used where a language model was asked but wrote no text."""
 
     stage: str
     texts: int
@@ -97,7 +97,7 @@ class FallbackCounts:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The recalls of this and an earlier version by method, on the gold documents that count for both."""
+    """The recalls of this version and an earlier one by method, on the gold documents that count for both."""
 
     version: int
     questions: int
@@ -118,9 +118,9 @@ class Missed:
 
 @dataclass(frozen=True, slots=True)
 class GateMeasurement:
-    """The measurement of the gate. by_question: by method, each question's recall, None if it does not count.
+    """The gate's measurement. by_question: each question's recall by method; None if the question does not count.
 
-    missed: the method with the highest recall first.
+    missed: the questions with missed documents by method, the method with the highest recall first.
     """
 
     k: int
@@ -137,10 +137,10 @@ class GateMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """A run. started, ended: ISO 8601, empty if not recorded. refused: quarantined rows by reason, or None.
+    """A run. started, ended: ISO 8601 times; empty if not recorded. refused: quarantined rows by reason, or None.
 
-    is_whole: False without the record of its end, which has nearly everything. allowed: the gates that an operator
-    overrode, such as ``shrink``. more_warnings: the number of warnings that are not recorded.
+    is_whole: False if the record of the run's end, which has most of the facts, is missing. allowed: the gates that an
+    operator overrode, such as ``shrink``. more_warnings: the number of warnings that are not recorded.
     """
 
     run_id: str
@@ -164,7 +164,7 @@ class RunRecord:
 
     @property
     def seconds(self) -> float | None:
-        """The duration; None if start or end are not recorded."""
+        """The duration in seconds; None if the start or the end is not recorded."""
         began, ended = _moment(self.started), _moment(self.ended)
         return None if began is None or ended is None else max(0.0, round(ended - began, 3))
 
@@ -179,7 +179,7 @@ class RunRecord:
 
 
 def _moment(text: str) -> float | None:
-    """Return seconds since 1970; a time without a zone is in UTC, whatever this machine's zone."""
+    """Return the seconds since 1970; a time without a zone is taken as UTC, whatever this machine's zone."""
     try:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -17,14 +17,14 @@ from indexmill.store.reader import StoreReader
 from indexmill.store.table_reader import row_groups
 
 LISTED = 10
-"""The most documents listed of each kind."""
+"""The maximum number of documents listed of each kind."""
 NAMES = 12
-"""The most entities named as added, and as removed."""
+"""The maximum number of entities named as added, and as removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentSummary:
-    """An added or removed document: its characters in the version that has it, None if unknown."""
+    """An added or removed document, and its length in characters in the version that has it; None if unknown."""
 
     id: str
     title: str
@@ -33,7 +33,7 @@ class DocumentSummary:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """A document whose content changed, and the characters of its text before and after."""
+    """A document whose content changed, and the length of its text in characters before and after."""
 
     id: str
     title: str
@@ -43,7 +43,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A document under another id, its content unchanged."""
+    """A document that has another id but the same content."""
 
     before: str
     after: str
@@ -52,9 +52,9 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """The changes from one version to another. The lists hold the largest changes.
+    """The changes from one version to another; the lists contain the largest changes.
 
-    new_bytes: of the newer version's files that the older one lacks. rows: added and removed, by table.
+    new_bytes: the size of the newer version's files that the older version lacks. rows: added and removed, by table.
     """
 
     version: int
@@ -86,7 +86,7 @@ class Changes:
 class Tonight:
     """The run of a version. changes: None if there is nothing to compare with; ``unknown`` says why.
 
-    run: None if there is no record; ``no_run`` says why. titles: of the documents that missed questions name.
+    run: None if there is no record; ``no_run`` says why. titles: the titles of documents named by missed questions.
     """
 
     changes: Changes | None
@@ -97,16 +97,16 @@ class Tonight:
 
 
 def tonight(store: StoreReader | None, snapshot: Snapshot) -> Tonight:
-    """Collect the facts of an opened version's run; store: None for an exported folder. Raises CorruptBlob."""
+    """Collect facts about the run of an opened version. store: None for an exported folder. Raises CorruptBlob."""
     if store is None or snapshot.ref is None:
-        return Tonight(None, "An exported folder holds one version and no other.", None, "It has no run records.", {})
+        return Tonight(None, "An exported folder contains only one version.", None, "It has no run records.", {})
     run, why = read_run(store, snapshot.ref.run_id)
     changes, unknown = _changes(store, snapshot, run)
     return Tonight(changes, unknown, run, why, _titles(snapshot, run))
 
 
 def _changes(store: StoreReader, snapshot: Snapshot, run: RunRecord | None) -> tuple[Changes | None, str]:
-    """Return the changes since the version that the run began with."""
+    """Return the changes since the version that the run started from."""
     before = None if snapshot.ref is None else snapshot.ref.parent
     if run is not None and run.parent is not None:
         before = run.parent
@@ -124,7 +124,7 @@ def _changes(store: StoreReader, snapshot: Snapshot, run: RunRecord | None) -> t
 
 
 def _check_tables(snapshot: Snapshot) -> None:
-    """Read the tables that versions are compared by. Raises CorruptBlob if this version is damaged."""
+    """Read the tables by which versions are compared. Raises CorruptBlob if this version is damaged."""
     of_families = (name for family in METHODS.values() for name in family.tables)
     for name in ("documents", "passages", "entities", *of_families):
         for shard in snapshot.shards(name):
@@ -133,7 +133,7 @@ def _check_tables(snapshot: Snapshot) -> None:
 
 
 def changes_of(difference: Difference, version: int) -> Changes:
-    """Describe the changes between two snapshots, with titles and lengths. version: the older. Raises CorruptBlob."""
+    """Describe a difference with titles and lengths. version: the number of the older version. Raises CorruptBlob."""
     older, newer, documents = difference.a, difference.b, difference.documents
     old_shards, new_shards = only_in(older, newer), only_in(newer, older)
     before = describe(older, {*documents.changed.to_pylist(), *documents.removed.to_pylist()}, old_shards, lengths=True)

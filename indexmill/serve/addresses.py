@@ -1,4 +1,4 @@
 """Names of this machine."""
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-"""Hosts that only this machine reaches."""
+"""Host names that only this machine can reach."""

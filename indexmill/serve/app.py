@@ -1,4 +1,4 @@
-"""The HTTP surface of a server."""
+"""The HTTP endpoints of a server."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ OPERATIONS = (
 
 
 class _NoSuchPage(RejectedRequest):
-    """A path or method that the server does not have."""
+    """The server does not have this path or method."""
 
     def __init__(self, error: HTTPException) -> None:
         super().__init__(f"{error.detail}: /openapi.json lists the paths")
@@ -169,7 +169,7 @@ def make_app(
     more: Collection[BaseRoute] = (),
     around: Callable[[], AbstractAsyncContextManager[object]] = contextlib.nullcontext,
 ) -> Guard:
-    """Build the application of a server; it closes the engine at shutdown. more: further routes; around: their life."""
+    """Build a server's application, which closes the engine at shutdown. more: further routes. around: their life."""
     routes = [*Surface(engine, metrics, tokens is not None).routes(), *more]
 
     @contextlib.asynccontextmanager
@@ -189,7 +189,7 @@ def make_app(
 
 
 async def _body(request: Request, model: type[M]) -> M:
-    """Parse the body of a request; raises BadInput with the first mistakes."""
+    """Parse the body of a request; raises BadInput, which names the first mistakes."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise WrongType("send the question as JSON, with the header `Content-Type: application/json`")
     try:
@@ -199,7 +199,7 @@ async def _body(request: Request, model: type[M]) -> M:
 
 
 def _query(request: Request, model: type[M]) -> M:
-    """Parse the query of a URL; raises BadInput with the first mistakes."""
+    """Parse the query of a URL; raises BadInput, which names the first mistakes."""
     parameters = request.query_params.multi_items()
     names = [name for name, _ in parameters]
     if duplicates := sorted({name for name in names if names.count(name) > 1}):
@@ -219,7 +219,7 @@ def _wrong(error: ValidationError, what: str) -> BadInput:
 async def _events(
     first: tuple[str, Any], steps: AsyncIterator[tuple[str, Any]], request_id: str
 ) -> AsyncIterator[bytes]:
-    """Yield server-sent events; an error is the last of them."""
+    """Yield server-sent events; if an error occurs, it is the last event."""
     yield _event(first[0], _dumped(first[1].to_dict()))
     try:
         async for name, result in steps:

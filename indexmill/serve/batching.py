@@ -1,7 +1,7 @@
 """A micro-batcher of concurrent questions.
 
-While a thread is free, a question starts at once. While all threads are busy, questions queue in groups of equal
-retrievals, and the next free thread takes the group that has waited longest. So the batch size follows the load.
+While a thread is free, a question starts at once. While all threads are busy, questions queue in groups with the same
+retrieval options, and the next free thread takes the group that has waited longest. So batches grow with the load.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ class _Waiting(Generic[R]):
 class QuestionBatcher(Generic[W, R]):
     """Batches questions; call all methods from one event loop.
 
-    find: runs one retrieval for a batch of questions, in a thread. most: the most questions of a batch. at_once: the
-    number of threads. waiting: the most waiting questions. on_batch: called with each batch's size and seconds.
+    find: runs one retrieval for a batch of questions, in a thread. most: the maximum number of questions in a batch.
+    at_once: the number of threads. waiting: the maximum of waiting questions. on_batch: called with a batch's size and
+    seconds.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class QuestionBatcher(Generic[W, R]):
         """The number of questions that wait for a thread."""
 
     async def ask(self, retrieval: W, question: str) -> tuple[R, int]:
-        """Return the result for a question and the size of its batch; raises what ``find`` raises for it, and Busy."""
+        """Return the result for a question and the size of its batch; raises Busy, and what ``find`` raises for it."""
         if self.waiting >= self._limit:
             raise Busy(
                 f"{counted(self.waiting, 'question is', 'questions are')} waiting already; try again in a moment"
@@ -68,7 +69,7 @@ class QuestionBatcher(Generic[W, R]):
         self.waiting += 1
         if not self._due:
             self._due = True
-            loop.call_soon(self._start)  # after other questions of the same moment
+            loop.call_soon(self._start)  # after other questions that arrive at the same time
         return await waiting_question.answer
 
     def close(self) -> None:
@@ -84,7 +85,7 @@ class QuestionBatcher(Generic[W, R]):
                 self._running.add(task)
 
     def _next(self) -> tuple[W, list[_Waiting[R]]]:
-        """Take the next batch from the first group, which moves to the end if questions remain; may be empty."""
+        """Take the next batch from the first group, which moves to the end if questions remain. May be empty."""
         retrieval = next(iter(self._groups))
         group = self._groups.pop(retrieval)
         batch: list[_Waiting[R]] = []

@@ -1,4 +1,4 @@
-"""Identify callers by bearer tokens, stored as digests in a file.
+"""Identifying callers by bearer tokens, which are stored as digests in a file.
 
     {"tokens": [{"name": "search-team", "sha256": "9f86...", "principals": ["staff"]}]}
 
@@ -27,7 +27,7 @@ from indexmill.store.whole_files import write_whole
 
 _LOG = logging.getLogger(__name__)
 _CHECK_INTERVAL = 2.0
-"""Seconds between two checks of the file."""
+"""The number of seconds between two checks of the file."""
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]
 
@@ -59,7 +59,7 @@ class _File(BaseModel):
 
 
 class CallerTokens:
-    """The tokens of a file. Raises ConfigurationError for a bad file at startup; later a bad file is only logged."""
+    """The tokens in a file. An invalid file raises ConfigurationError at startup; later it is only logged."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path, self._clock = path, clock
@@ -67,7 +67,7 @@ class CallerTokens:
         self._checked_at = clock()
         if not self._records:
             raise ConfigurationError(
-                f"{path}: holds no token; add one with `indexmill serve --tokens FILE --new-token`"
+                f"{path}: contains no token; add one with `indexmill serve --tokens FILE --new-token`"
             )
 
     def caller(self, authorization: str | None) -> Caller:
@@ -101,7 +101,7 @@ class CallerTokens:
 
 
 def add_token(path: Path, name: str, principals: Sequence[str] = ()) -> str:
-    """Create a token, add its digest to the file, which may be missing, and return it: it is stored nowhere else.
+    """Create a token, add its digest to a file, which may be missing, and return the token, which is not stored.
 
     principals: see ``Caller``.
 
@@ -109,16 +109,14 @@ def add_token(path: Path, name: str, principals: Sequence[str] = ()) -> str:
     """
     records = _read(path).tokens if path.exists() else []
     if any(record.name == name for record in records):
-        raise BadInput(f"{path}: has a token called {name!r}; remove its record first, or choose another name")
+        raise BadInput(f"{path}: has a token named {name!r}; remove its record first, or choose another name")
     token = f"imt_{secrets.token_urlsafe(32)}"
-    principals_of(principals)  # raises for invalid ones
+    principals_of(principals)  # raises for invalid principals
     try:
         digest = hashlib.sha256(token.encode()).hexdigest()
         record = _Record(name=name, sha256=digest, principals=list(dict.fromkeys(principals)) or None)
     except ValidationError:
-        raise BadInput(
-            f"{name!r} is not a valid token name; expected letters, digits and . _ @ -, 64 at most"
-        ) from None
+        raise BadInput(f"{name!r} is not a valid token name; expected at most 64 letters, digits and . _ @ -") from None
     _write(path, _File(tokens=[*records, record]).model_dump_json(indent=2, exclude_none=True) + "\n")
     return token
 

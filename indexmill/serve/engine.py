@@ -1,4 +1,4 @@
-"""Query an index from an event loop: in batches, within limits, each response from one version."""
+"""Querying an index from an event loop: in batches, within limits, and with each response from one version."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class ServerModels:
-    """The models of a server, or None. prompts: a folder that replaces the prompts."""
+    """The models of a server; None for a model that it lacks. prompts: a folder whose prompts replace the defaults."""
 
     llm: LLM | None = None
     reranker: Reranker | None = None
@@ -48,7 +48,7 @@ class ServerModels:
 
 
 class VersionedHits(NamedTuple):
-    """The hits for a question, and their version."""
+    """The hits for a question, and the version they come from."""
 
     version: int | None
     manifest: str
@@ -62,7 +62,7 @@ class VersionedHits(NamedTuple):
 
 
 class VersionedAnswer(NamedTuple):
-    """An answer, and its version."""
+    """An answer, and the version it comes from."""
 
     manifest: str
     answer: Answer
@@ -73,7 +73,7 @@ class VersionedAnswer(NamedTuple):
 
 
 class Engine:
-    """Answers questions; call all coroutines from one event loop."""
+    """Answers the requests to a server; call all coroutines from one event loop."""
 
     def __init__(
         self,
@@ -91,15 +91,15 @@ class Engine:
         self._answering = 0
 
     def close(self) -> None:
-        """Close the index once the queries in flight have finished."""
+        """Close the index when the queries in flight have finished."""
         self.batches.close()
         self._threads.shutdown(wait=False)
         self.index.close()
 
     async def retrieve(self, request: RetrieveRequest, caller: Caller) -> tuple[VersionedHits, int]:
-        """Retrieve the hits for a question; return them and the size of the batch.
+        """Return the hits for a question, and the size of the batch it was retrieved in.
 
-        Raises as ``Snapshot.retrieve`` does, BadInput for a request above the limits, Busy, TooLate.
+        Raises as ``Snapshot.retrieve`` does, and BadInput for a request above the limits, Busy, TooLate.
         """
         options = self._options(request, caller)
         return await _within(self.limits.seconds, self.batches.ask(options, request.question))
@@ -113,7 +113,7 @@ class Engine:
     async def answer_in_steps(self, request: AnswerRequest, caller: Caller) -> AsyncIterator[tuple[str, Any]]:
         """Yield ``hits`` with a ``VersionedHits``, then ``answer`` with a ``VersionedAnswer``.
 
-        An answer is not streamed in pieces: models return JSON, which is validated first.
+        An answer is not streamed in pieces, since models return JSON, which is validated first.
         """
         seconds = self.limits.answer_seconds
         asking: AnswerKeywords = {
@@ -140,16 +140,16 @@ class Engine:
         yield "answer", await _within(ends - loop.time(), asyncio.shield(work))
 
     async def explore(self, request: ExploreRequest, caller: Caller) -> tuple[int | None, Page]:
-        """Draw a page of the index; return the version's number and the page, which counts as an answer in the limits.
+        """Draw a page of the index; return the version's number and the page. A page counts as an answer in the limits.
 
-        Raises as ``indexmill.explore.neighbourhood`` does, BadInput for a request above the limits, Busy, TooLate.
+        Raises as ``indexmill.explore.neighbourhood`` does, and BadInput for a request above the limits, Busy, TooLate.
         """
         if request.question is not None and len(request.question) > self.limits.question:
-            raise BadInput(f"question has more characters than allowed; expected {self.limits.question:,} at most")
+            raise BadInput(f"question has more characters than allowed; expected at most {self.limits.question:,}")
         return await _within(self.limits.seconds, asyncio.shield(self._begin(self._explore, request, caller)))
 
     def _explore(self, request: ExploreRequest, caller: Caller) -> tuple[int | None, Page]:
-        """Draw a page, in a thread, from one version and from documents that the caller may read."""
+        """Draw a page from one version and the documents that the caller may read; runs in a thread."""
         with self.index.snapshot() as snapshot, _nameless(snapshot):
             subgraph = neighbourhood(
                 snapshot,
@@ -163,7 +163,7 @@ class Engine:
             return snapshot.version, page_of(subgraph)
 
     def _begin(self, work: Callable[..., _T], *arguments: Any) -> asyncio.Future[_T]:
-        """Start an answer or a page in a thread, in the trace of the request; raises Busy if too many are pending."""
+        """Start an answer or a page in a thread, in the request's trace; raises Busy if too many are in progress."""
         if self._answering >= self.limits.answers + self.limits.waiting:
             raise Busy(
                 f"{counted(self._answering, 'answer is', 'answers are')} in progress already; try again in a moment"
@@ -176,10 +176,10 @@ class Engine:
     def _end_answer(self, work: asyncio.Future[Any]) -> None:
         self._answering -= 1
         if not work.cancelled():
-            work.exception()  # retrieve it, so that asyncio does not log it if the caller has disconnected
+            work.exception()  # retrieved so that asyncio does not log it if the caller has disconnected
 
     async def versions(self) -> tuple[list[Ref], int | None, str, tuple[str, ...]]:
-        """List the store's versions; return them, then number, manifest and methods of the served version."""
+        """Return the store's versions, and the number, manifest and methods of the served version."""
 
         def read() -> tuple[list[Ref], int | None, str, tuple[str, ...]]:
             refs = self.choice.versions()
@@ -189,7 +189,7 @@ class Engine:
         return await self._in_thread(read)
 
     async def document(self, document_id: str, caller: Caller) -> tuple[int | None, str, ServedDocument]:
-        """Read a document; return the version's number and manifest, and the document. Raises NotFound."""
+        """Return the number and manifest of the served version, and a document. Raises NotFound."""
 
         def read() -> tuple[int | None, str, ServedDocument]:
             with self.index.snapshot() as snapshot, _nameless(snapshot):
@@ -211,7 +211,7 @@ class Engine:
         if request.rerank_depth > 10 * limits.k:
             raise BadInput(f"rerank_depth is {request.rerank_depth}; expected {10 * limits.k} at most")
         if request.rerank and self._models.reranker is None:
-            raise BadInput("rerank is true, and this server has no reranker: leave it out")
+            raise BadInput("rerank is true, but this server has no reranker: omit it")
         return RetrievalOptions(
             method=request.method,
             k=request.k,
@@ -224,13 +224,13 @@ class Engine:
         )
 
     def _find(self, options: RetrievalOptions, questions: Sequence[str]) -> list[VersionedHits]:
-        """Retrieve the hits of a batch, in a thread, all from one version."""
+        """Retrieve the hits of a batch from one version; runs in a thread."""
         with self.index.snapshot() as snapshot, _nameless(snapshot):
             rankings = snapshot.retrieve_batch(questions, options=options)
             return [_versioned(snapshot, options, hits) for hits in rankings]
 
     def _answer(self, question: str, options: AnswerOptions, show: Callable[[VersionedHits], None]) -> VersionedAnswer:
-        """Answer from one version, in a thread; ``show`` is called with the hits before the answer is generated."""
+        """Answer from one version; runs in a thread. show: called with the hits before the answer is generated."""
         with self.index.snapshot() as snapshot, _nameless(snapshot):
             (answer,) = answers(
                 snapshot, [question], options, lambda rankings: show(_versioned(snapshot, options, rankings[0]))
@@ -246,7 +246,7 @@ def _versioned(snapshot: Snapshot, options: RetrievalOptions, hits: Sequence[Hit
 
 @contextmanager
 def _nameless(snapshot: Snapshot) -> Iterator[None]:
-    """Remove the index's path on this machine from messages to callers."""
+    """Remove the index's path on this machine from the messages of errors in the block."""
     try:
         yield
     except (BadInput, FamilyNotFound, NotFound) as error:
@@ -254,7 +254,7 @@ def _nameless(snapshot: Snapshot) -> Iterator[None]:
 
 
 async def _within(seconds: float, work: Awaitable[_T]) -> _T:
-    """Await work within a time limit; raises TooLate."""
+    """Await work for at most ``seconds``; raises TooLate."""
     try:
         async with asyncio.timeout(seconds):
             return await work

@@ -1,4 +1,4 @@
-"""The outer layer of every request: checks of host, token, rate and size before it, log and metrics after it."""
+"""The outer layer around every request: it checks host, token, rate and size before, and logs and counts after."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _OPEN = frozenset({"/health", "/ready", "/openapi.json"})
-"""Paths that need no token."""
+"""The paths that need no token."""
 
 _UNTRACED = _OPEN | {"/metrics", "/mcp"}
-"""Paths that are polled, or held open."""
+"""The paths that are polled or held open."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Guard:
-    """An ASGI application around another.
+    """An ASGI application that wraps another.
 
-    paths: the paths that are logged and counted by name. tokens: None for a server without tokens. hosts: the accepted
-    ``Host`` headers, so that no web page reaches the server under another name; None for any host.
+    paths: the paths that are logged and counted by name. tokens: the accepted tokens; None for a server without tokens.
+    hosts: the accepted ``Host`` headers, so that no web page reaches the server under another name; None for any host.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Guard:
         self._app, self._paths, self._limits, self._metrics = app, frozenset(paths), limits, metrics
         self._tokens, self._hosts, self._rates = tokens, hosts, CallerRates(limits.rate, time.monotonic)
         self.draining = False
-        """True during shutdown: responses close their connections."""
+        """True during shutdown, when responses close their connections."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -107,7 +107,7 @@ class Guard:
             yield request_span
 
     def _admit(self, path: str, headers: Headers) -> Caller:
-        """Identify the caller of a request; raises a RejectedRequest."""
+        """Return the caller of a request; raises a RejectedRequest."""
         if self._hosts is not None and _host(headers.get("host", "")) not in self._hosts:
             raise WrongHost("this server accepts only requests to localhost: use localhost, or serve with --tokens")
         length = headers.get("content-length", "0")
@@ -119,7 +119,7 @@ class Guard:
 
     def _bounded(self, path: str, receive: Receive) -> Receive:
         """Limit the size of a body and the time to receive it."""
-        if path == "/mcp":  # it has its own limit, and waits for the client to disconnect
+        if path == "/mcp":  # this path has its own limit, and waits for the client to disconnect
             return receive
         received, more = 0, True
         ends = time.monotonic() + self._limits.seconds
@@ -158,7 +158,7 @@ class Guard:
 
 
 def error_response(error: Exception, request_id: str) -> Response:
-    """Convert an error to a JSON response; logs the cause if the response does not have it."""
+    """Convert an error to a JSON response; logs the cause if the response does not contain it."""
     failure = failure_of(error)
     if failure.logged:
         event("failure", level=logging.ERROR, request_id=request_id, code=failure.code, cause=cause(error))

@@ -11,17 +11,17 @@ from indexmill.errors import BadInput
 from indexmill.serve.rejections import TooMany
 
 _CALLERS = 10_000
-"""The most callers with a bucket; the least recent ones are dropped."""
+"""The maximum number of callers with a bucket; the least recent callers are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
     """The limits of a server.
 
-    body: bytes of a request. question: characters. k: hits; ten times k is the limit of rerank_depth. batch: questions
-    per batch; at_once: concurrent batches. waiting: waiting questions. answers: concurrent answers. seconds: from a
-    request's first byte to its response; answer_seconds: the same for an answer. rate: requests per second and caller,
-    None for no limit.
+    body: the bytes of a request. question: the characters of a question. k: the number of hits; the limit of
+    rerank_depth is ten times k. batch: the questions in a batch. at_once: concurrent batches. waiting: waiting
+    questions. answers: concurrent answers. seconds: the time from a request's first byte to its response;
+    answer_seconds: the same for an answer. rate: requests per second and caller; None for no limit.
     """
 
     body: int = 65_536

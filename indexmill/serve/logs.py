@@ -1,4 +1,4 @@
-"""The log of a server: a JSON object per line on standard error, without texts of questions or documents."""
+"""The log of a server: a JSON object per line on standard error, without text of questions or documents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LOG = logging.getLogger("indexmill.serve")
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as a JSON object: time, level, and its event, or its logger and message."""
+    """Formats a record as a JSON object: time, level, and either the event, or the logger and message."""
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(timespec="milliseconds")
@@ -33,7 +33,7 @@ class JsonLines(logging.Formatter):
 
 
 def cause(error: BaseException) -> str:
-    """Describe an error: ours by message; others by type and location, since a message may contain a question."""
+    """Describe an error: by its message if it is indexmill's; else by type and location: it may quote a question."""
     if isinstance(error, IndexmillError):
         return redacted(f"{type(error).__name__}: {error}")
     return f"{type(error).__name__} at {_place(error.__traceback__)}"
@@ -49,7 +49,7 @@ def event(name: str, *, level: int = logging.INFO, **fields: Any) -> None:
 
 
 def log_to_standard_error() -> None:
-    """Write all logs of this process as JSON lines to standard error; of libraries only warnings and errors."""
+    """Write this process's logs as JSON lines to standard error; from libraries, only warnings and errors."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     root = logging.getLogger()

@@ -14,14 +14,14 @@ class _Request(BaseModel):
 class RetrieveRequest(_Request):
     """A question, and how to search."""
 
-    question: Annotated[str, Field(description="The question. An empty one has no hits.")]
+    question: Annotated[str, Field(description="The question. An empty question has no hits.")]
     method: Annotated[str | None, Field(description="The retrieval method; by default the best of the index.")] = None
-    k: Annotated[int, Field(ge=1, description="How many hits.")] = 5
+    k: Annotated[int, Field(ge=1, description="The number of hits.")] = 5
     explain: Annotated[bool, Field(description="Explain why each hit was found.")] = False
     where: Annotated[
         dict[str, JsonValue] | list[str] | None,
         Field(
-            description="Search only documents whose metadata match.",
+            description="Search only documents whose metadata match this filter.",
             examples=[{"year": {">=": 2024}, "lang": ["en", "de"]}],
         ),
     ] = None
@@ -40,7 +40,7 @@ class AnswerRequest(RetrieveRequest):
         bool, Field(description="Send the hits as soon as they are found, then the answer, as events.")
     ] = False
     token_budget: Annotated[
-        int | None, Field(ge=1, description="Read only the best hits that fit into so many tokens.")
+        int | None, Field(ge=1, description="Read only the best hits that fit into this many tokens.")
     ] = None
     answering: Annotated[dict[str, JsonValue] | None, Field(description="Settings of the method's answer mode.")] = None
 
@@ -54,11 +54,11 @@ class ExploreRequest(BaseModel):
     community: Annotated[str | None, Field(description="A community, by its id.")] = None
     question: Annotated[str | None, Field(description="A question: the page shows the path of its retrieval.")] = None
     method: Annotated[str | None, Field(description="The retrieval method for the question.")] = None
-    nodes: Annotated[int, Field(ge=1, le=2_000, description="The most nodes.")] = 300
+    nodes: Annotated[int, Field(ge=1, le=2_000, description="The maximum number of nodes.")] = 300
 
 
 class FoundBox(BaseModel):
-    """A rectangle on a page, in points from the page's upper left corner."""
+    """A rectangle on a page, in points from the upper left corner of the page."""
 
     page: int
     left: float
@@ -99,9 +99,9 @@ class FoundHit(BaseModel):
 
 
 class Served(BaseModel):
-    """The version of a response."""
+    """The version that a response comes from."""
 
-    version: Annotated[int | None, Field(description="Its number; null for an exported folder.")]
+    version: Annotated[int | None, Field(description="The version's number; null for an exported folder.")]
     manifest: Annotated[str, Field(description="The SHA-256 of its manifest, which determines all its bytes.")]
 
 
@@ -127,7 +127,7 @@ class AnswerResponse(RetrieveResponse):
 
 
 class VersionRecord(BaseModel):
-    """A version that the store holds."""
+    """A version in the store."""
 
     version: int
     manifest: str
@@ -145,8 +145,8 @@ class VersionsResponse(BaseModel):
     """The versions of the store, and the one that is served."""
 
     served: Served
-    methods: Annotated[list[str], Field(description="The retrieval methods of the version served, the best first.")]
-    alias: Annotated[str | None, Field(description="The alias that is followed.")] = None
+    methods: Annotated[list[str], Field(description="The retrieval methods of the served version, the best first.")]
+    alias: Annotated[str | None, Field(description="The alias that the server follows.")] = None
     refused: Annotated[VersionRefused | None, Field(description="A version that the server rejected.")] = None
     versions: Annotated[list[VersionRecord], Field(description="Oldest first; empty for an exported folder.")]
 
@@ -172,12 +172,12 @@ class Health(BaseModel):
 
 
 class _Error(BaseModel):
-    code: Annotated[str, Field(description="For programs.")]
-    message: Annotated[str, Field(description="For users: what is wrong, and what to do.")]
+    code: Annotated[str, Field(description="The kind of error, for programs.")]
+    message: Annotated[str, Field(description="What is wrong and what to do, for users.")]
     request_id: str
 
 
 class ErrorResponse(BaseModel):
-    """Why a request failed."""
+    """The reason why a request failed."""
 
     error: _Error

@@ -19,7 +19,7 @@ class Metrics:
         self._requests = Counter("indexmill_requests", "Requests by path and status.", labels, registry=registry)
         self._seconds = Histogram(
             "indexmill_request_seconds",
-            "Seconds from a request's head to the end of its answer.",
+            "Seconds from a request's head to the end of its response.",
             ("path",),
             buckets=_SECONDS,
             registry=registry,

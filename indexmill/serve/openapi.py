@@ -13,7 +13,7 @@ from indexmill.serve.messages import ErrorResponse
 
 
 class HttpOperation(NamedTuple):
-    """A path with its method. media: response types besides JSON, with descriptions. query: the URL's parameters."""
+    """A path and its method. media: response types besides JSON, with descriptions. query: model of URL parameters."""
 
     path: str
     method: str
@@ -26,7 +26,7 @@ class HttpOperation(NamedTuple):
 
 
 def openapi_document(operations: Sequence[HttpOperation], tokens: bool) -> dict[str, Any]:
-    """Build an OpenAPI 3.1 document of some operations; tokens: True if callers need one."""
+    """Build the OpenAPI 3.1 document of some operations. tokens: True if callers need a token."""
     requests = {operation.request for operation in operations if operation.request is not None}
     answers: set[type[BaseModel]] = {operation.answer for operation in operations if operation.answer is not None} | {
         ErrorResponse

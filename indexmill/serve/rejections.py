@@ -1,7 +1,7 @@
-"""Refusals of a server, and the status, code and message of the response to any error.
+"""Errors that reject requests, and the status, code and message of the response to any error.
 
-A message about the caller's own mistake says what to do. For any other error the caller gets its kind and the request's
-id, under which the server's log has the reason, so that paths and endpoints stay private.
+A message about the caller's own mistake says what to do. For any other error the caller gets the kind of error and the
+request's id. The server's log has the reason under this id, so that paths and endpoints stay private.
 """
 
 from __future__ import annotations
@@ -26,53 +26,53 @@ class RejectedRequest(IndexmillError):
     status: ClassVar[int] = 400
     code: ClassVar[str] = "bad_request"
     retry_after: float | None = None
-    """Seconds until a retry makes sense; None if none does."""
+    """The number of seconds until a retry makes sense; None if it never does."""
 
 
 class TooLarge(RejectedRequest):
-    """A body above the limit."""
+    """The body is larger than the limit."""
 
     status, code = 413, "too_large"
 
 
 class TooSlow(RejectedRequest):
-    """A body that did not arrive in time."""
+    """The body did not arrive in time."""
 
     status, code = 408, "too_slow"
 
 
 class WrongHost(RejectedRequest):
-    """A request with another host name than the server's."""
+    """The request names another host than the server's."""
 
     status, code = 421, "wrong_host"
 
 
 class WrongType(RejectedRequest):
-    """A body whose content type is not JSON."""
+    """The content type of the body is not JSON."""
 
     status, code = 415, "not_json"
 
 
 class CrossSiteRequest(RejectedRequest):
-    """A request from another site's page that is not a followed link."""
+    """The request comes from another site's page, and not from following a link."""
 
     status, code = 403, "embedded"
 
 
 class NoExplorer(RejectedRequest):
-    """A request for a page, but the package that draws pages is not installed."""
+    """The request is for a page, but the package that draws pages is not installed."""
 
     status, code = 501, "no_explorer"
 
 
 class Unauthorised(RejectedRequest):
-    """A missing or unknown token."""
+    """The token is missing or unknown."""
 
     status, code = 401, "unauthorised"
 
 
 class TooMany(RejectedRequest):
-    """A caller above the rate limit."""
+    """The caller exceeded the rate limit."""
 
     status, code = 429, "rate_limited"
 
@@ -96,7 +96,7 @@ class Draining(RejectedRequest):
 
 
 class TooLate(RejectedRequest):
-    """A request that missed its deadline."""
+    """The request missed its deadline."""
 
     status, code = 504, "deadline"
 
@@ -118,7 +118,7 @@ _CALLERS = (
     (NotFound, 404, "not_found"),
     (BadInput, 400, "bad_input"),
 )
-"""Errors whose messages are for the caller."""
+"""The errors whose messages are sent to the caller."""
 
 _OURS = (
     (LlmError, 502, "model_failed", "the language model did not answer; try again later"),
@@ -126,11 +126,11 @@ _OURS = (
     (ModelUnavailable, 503, "model_unavailable", "this server lacks a model that the request needs"),
     (IndexmillError, 503, "index_unavailable", "the index cannot be read at the moment; try again later"),
 )
-"""Errors whose messages are for the log."""
+"""The errors whose messages are only logged."""
 
 
 def failure_of(error: BaseException) -> ErrorReply:
-    """Return the status, code and message for an error."""
+    """Return the response to an error."""
     if isinstance(error, RejectedRequest):
         return ErrorReply(error.status, error.code, str(error), error.retry_after)
     for kind, status, code in _CALLERS:

@@ -1,4 +1,4 @@
-"""The index of a server: a pinned version, or one that follows an alias or the newest version."""
+"""The index of a server: a pinned version, or an index that follows an alias or the newest version."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 _DIGEST: CacheKey[str] = CacheKey("manifest digest")
 
 _PATIENCE = 5.0
-"""Seconds that closing waits for queries in flight."""
+"""The number of seconds for which closing waits for queries in flight."""
 
 
 class Pinned:
-    """One snapshot, served as a ``Follower`` serves the newest. Thread-safe."""
+    """A single snapshot with the interface of a ``Follower``. Thread-safe."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self.refusal = None
-        """No other version is tried, so none is rejected."""
+        """Always None: no other version is tried, so none is rejected."""
         self._idle = threading.Condition()
         self._users = 0
 
@@ -57,7 +57,7 @@ class Pinned:
         return self._snapshot.version
 
     def close(self) -> None:
-        """Close the snapshot once the queries in flight have finished."""
+        """Close the snapshot when the queries in flight have finished."""
         with self._idle:
             self._idle.wait_for(lambda: not self._users, _PATIENCE)
         self._snapshot.close()
@@ -70,7 +70,7 @@ Index = Pinned | Follower
 class IndexChoice:
     """The choice of the index to serve: see ``indexmill.open`` and ``indexmill.follow``.
 
-    version: pins one instead of following. demand_rights: True to reject versions without access control.
+    version: the version to pin; None to follow. demand_rights: True to reject versions without access control.
     """
 
     path: str
@@ -87,7 +87,7 @@ class IndexChoice:
 
     @property
     def follows(self) -> bool:
-        """True if the version served may change."""
+        """True if the served version may change."""
         location = place_of(self.path)
         return (
             self.version is None
@@ -96,7 +96,7 @@ class IndexChoice:
         )
 
     def versions(self) -> list[Ref]:
-        """List the versions of the store; none for an exported folder."""
+        """List the versions of the store; empty for an exported folder."""
         location = place_of(self.path)
         return [] if isinstance(location, Path) and is_exported(location) else indexmill.versions(self.path)
 
@@ -116,7 +116,7 @@ def open_index(choice: IndexChoice) -> Index:
             encoder=choice.encoder,
         )
     if choice.smoke:
-        raise SnapshotNotFound(f"{choice.path}: smoke questions need an index that follows; this version is pinned")
+        raise SnapshotNotFound(f"{choice.path}: smoke questions need a followed index, but this version is pinned")
     snapshot = indexmill.open(
         choice.path,
         choice.version,

@@ -1,7 +1,7 @@
 """The server process: its socket, its signals, and its shutdown.
 
-After SIGTERM /ready returns 503, and requests are answered for some more seconds, until clients have noticed. Then no
-new connection is accepted, requests in flight finish, and the process exits with 0. Ctrl-C skips the seconds; a second
+After SIGTERM, /ready returns 503, and requests are answered for some more seconds, until clients have noticed. Then no
+new connection is accepted, requests in flight finish, and the process exits with 0. Ctrl-C skips this wait; a second
 signal ends the process at once.
 """
 
@@ -31,7 +31,7 @@ _CONNECTIONS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address and certificates of a server. linger: seconds after SIGTERM during which it keeps answering."""
+    """The address and certificates of a server. linger: the seconds after SIGTERM during which it keeps answering."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -49,8 +49,8 @@ def bind(address: Address) -> socket.socket:
     try:
         (family, *_, socket_address), *_ = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
         listener = socket.create_server(socket_address[:2], family=family, backlog=2048)
-        # Connections inherit it. asyncio does not set it for an existing socket; without it the body of a response may
-        # wait 40 ms for the acknowledgement of its head.
+        # Connections inherit this option, which asyncio does not set for an existing socket. Without it, the body of a
+        # response may wait 40 ms for the acknowledgement of its head.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listener
     except OSError as error:
@@ -60,7 +60,7 @@ def bind(address: Address) -> socket.socket:
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server that drains before it ends."""
+    """A uvicorn server that drains before it stops."""
 
     def __init__(self, guard: Guard, address: Address, limits: ServerLimits) -> None:
         for path, option in ((address.certificate, "--tls-cert"), (address.key, "--tls-key")):
@@ -85,7 +85,7 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Handle signals in the block; uvicorn's handler would end the process by the signal."""
+        """Handle signals during the block; uvicorn's handler would end the process by the signal."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -97,7 +97,7 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to drain; if draining, end the process at once."""
+        """Start draining; if already draining, end the process at once."""
         if self._closes is not None:
             with contextlib.suppress(Exception):
                 sys.stderr.flush()
@@ -105,12 +105,12 @@ class Server(uvicorn.Server):
         self.drain(0.0 if sig == signal.SIGINT else self._linger)
 
     def drain(self, linger: float) -> None:
-        """Make /ready return 503 now, and stop accepting connections after ``linger`` seconds."""
+        """Make /ready return 503 at once, and stop accepting connections after ``linger`` seconds."""
         self._guard.draining = True
         self._closes = time.monotonic() + linger
 
     async def on_tick(self, counter: int) -> bool:
-        """See uvicorn: called ten times a second; True ends the server."""
+        """Return True to stop the server; uvicorn calls this ten times a second."""
         if self._closes is not None and not self.should_exit and time.monotonic() >= self._closes:
             event("draining")
             self.should_exit = True

@@ -1,4 +1,4 @@
-"""Run a server: open the index, build the application, serve until shutdown."""
+"""Running a server: open the index, build the application, and serve until shutdown."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def serve(
     mount: Mount | None = None,
     insecure: bool = False,
 ) -> None:
-    """Serve until a signal ends it. Raises as ``open_index`` does, and ConfigurationError for an address in use.
+    """Serve until a signal stops the server. Raises as ``open_index`` does; ConfigurationError for an address in use.
 
-    mount: returns further routes over the engine, and their life. insecure: answer requests to any host without tokens.
+    mount: returns further routes for the engine, and their lifespan. insecure: True to answer any host without tokens.
     """
     log_to_standard_error()
     metrics = Metrics()
@@ -43,7 +43,7 @@ def serve(
     with contextlib.closing(listener):
         index = open_index(choice)
         engine = Engine(index, choice, limits, models, metrics.batch)
-        metrics.gauge("version", "The version served; 0 for an exported folder.", lambda: index.version or 0)
+        metrics.gauge("version", "The served version; 0 for an exported folder.", lambda: index.version or 0)
         metrics.gauge("waiting_questions", "Questions waiting for a thread.", lambda: engine.batches.waiting)
         metrics.gauge(
             "refused_version",

@@ -1,6 +1,6 @@
-"""Record batches in an Arrow file that a reader maps, so that rows can be read without decompression.
+"""Record batches in an Arrow file that readers map into memory, so that rows can be read without decompression.
 
-Each batch has a key, listed in the metadata of the file's schema: batches with the same key are equal in all files.
+Each batch has a key in the metadata of the file's schema; batches with the same key are equal in all files.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _KEYS = b"indexmill.keys"
 def write_batches(file: BinaryIO, keys: Sequence[str], batch_of: Callable[[int], pa.RecordBatch], most: int) -> None:
     """Write record batches as an Arrow file.
 
-    keys: of the batches; ASCII without line breaks. batch_of: returns a batch by its number. Raises StoreError if there
-    is no batch, if batches have different columns, or once the file has more than ``most`` bytes.
+    keys: the batches' keys, ASCII without line breaks. batch_of: returns a batch, given its number. Raises StoreError
+    if there is no batch, if batches have different columns, or once the file has more than ``most`` bytes.
     """
     import pyarrow as pa
 
@@ -38,10 +38,10 @@ def write_batches(file: BinaryIO, keys: Sequence[str], batch_of: Callable[[int],
         for number in range(len(keys)):
             batch = batch_of(number) if number else first
             if batch.schema != first.schema:
-                raise StoreError("a batch has different columns from the first")
+                raise StoreError("the columns of a batch differ from those of the first batch")
             writer.write_batch(batch)
             if file.tell() > most:
-                raise StoreError(f"the batches have more than {byte_size(most)}")
+                raise StoreError(f"the batches are larger than {byte_size(most)}")
 
 
 class ArrowFile(Sequence["pa.RecordBatch"]):
@@ -65,7 +65,7 @@ class ArrowFile(Sequence["pa.RecordBatch"]):
 
     @property
     def keys(self) -> list[str]:
-        """The keys of the batches, in order; raises CorruptBlob."""
+        """The keys of the batches, in order. Raises CorruptBlob."""
         metadata: dict[bytes, bytes] = self._reader.schema.metadata or {}
         with self._reading():
             return metadata.get(_KEYS, b"").decode("ascii").split("\n")

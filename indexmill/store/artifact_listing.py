@@ -1,7 +1,7 @@
-"""The artifacts of a manifest, and how it lists them: by folder, kind and schema, column by column.
+"""The artifacts of a manifest, and how it lists them: grouped by folder, kind and schema, column by column.
 
-A corpus of 50,000 documents has more than ten thousand artifacts, and their list is written by each build and parsed
-whenever a snapshot is opened. So shared values of a folder's artifacts are listed once, and `Artifact` objects are
+A corpus of 50,000 documents has more than ten thousand artifacts. Their list is written by each build and parsed
+whenever a snapshot is opened. So values that a folder's artifacts share are listed once, and `Artifact` objects are
 created on demand.
 """
 
@@ -46,10 +46,10 @@ class Artifact(Record):
     bytes: Annotated[int, Field(ge=0)]
     rows: Annotated[int, Field(ge=0)] | None = None
     schema_: JsonValue = Field(default=None, alias="schema")
-    """For a table, the list of `describe_table`. For arrays, name to dtype and shape, as in `Pack.schema`."""
+    """For a table, the list from `describe_table`. For arrays, the dtype and shape by name, as in `Pack.schema`."""
 
     def has_column(self, name: str) -> bool:
-        """Return True for a table with a column of that name."""
+        """Return True for a table with a column of this name."""
         fields = self.schema_ if isinstance(self.schema_, list) else []
         return any(isinstance(field, dict) and field.get("name") == name for field in fields)
 
@@ -63,13 +63,13 @@ class ArtifactGroup(Record):
     folder: Word
     kind: Literal["table", "arrays", "file"]
     schema_: JsonValue = Field(default=None, alias="schema")
-    """The schema of each artifact; if there are `lengths`, null stands for a length in which they differ."""
+    """The schema of each artifact; with `lengths`, a null stands for a length that differs between artifacts."""
     labels: Annotated[list[_Label], Field(min_length=1)]
     digests: list[Digest]
     bytes: list[_Size]
     rows: list[_Size | None] | None = None
     lengths: list[list[_Size]] | None = None
-    """A column for each null of the schema, in the order of the arrays' names and of their axes."""
+    """A column for each null in the schema, in the order of the arrays' names and axes."""
 
     @model_validator(mode="after")
     def _is_rectangular(self) -> Self:
@@ -134,7 +134,7 @@ def _shapes(schema: JsonValue) -> list[list[int | None]] | None:
 
 
 def _grouped(artifacts: Iterable[Artifact]) -> list[ArtifactGroup]:
-    """Group artifacts by folder, kind and schema, ordered by these, whatever the order of the artifacts."""
+    """Group artifacts by folder, kind and schema, in this order; the order of the artifacts does not matter."""
     alike: dict[tuple[str, str, bytes], list[Artifact]] = {}
     for artifact in sorted(artifacts, key=lambda artifact: artifact.name):
         shapes = _shapes(artifact.schema_) if artifact.kind == "arrays" else None
@@ -191,11 +191,11 @@ class Listing(Sequence[Artifact]):
 
     @classmethod
     def of(cls, artifacts: Iterable[Artifact]) -> Listing:
-        """Build the listing of artifacts, in any order."""
+        """Build the listing of artifacts, which may be in any order."""
         return artifacts if isinstance(artifacts, cls) else cls(_grouped(artifacts))
 
     def named(self, name: str) -> Artifact | None:
-        """Return the artifact of this name, or None."""
+        """Return the artifact with this name, or None."""
         return self._folder(name.partition("/")[0]).get(name)
 
     def under(self, folder: str) -> tuple[Artifact, ...]:
@@ -249,7 +249,7 @@ _ARTIFACTS = TypeAdapter(list[Artifact])
 
 
 def _listed(value: Any, info: ValidationInfo) -> Listing:
-    """Return the listing in a manifest's `artifacts`: groups if it is being read, artifacts if it is constructed."""
+    """Return the listing of a manifest's `artifacts`: from groups if it is read, from artifacts if constructed."""
     if isinstance(value, Listing):
         return value
     if not isinstance(value, list | tuple):

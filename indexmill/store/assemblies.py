@@ -1,15 +1,15 @@
 """Whole-corpus arrays that a reader assembles from a snapshot's shards, cached for other processes and later starts.
 
-A snapshot holds its links and postings shard by shard, so that a version rewrites only changed shards. A reader needs
-some of them over the whole corpus. Opening and assembling thousands of blobs takes seconds and private memory; mapping
+A snapshot stores its links and postings shard by shard, so that a version rewrites only changed shards. A reader needs
+some of them for the whole corpus. Opening and assembling thousands of blobs takes seconds and private memory; mapping
 another process's result takes neither.
 
     assembled/<SHA-256 of the manifest>/<name>.json     names the cached blob with these arrays
 
-The arrays are a pack among the cache's blobs, under the cache's bound; tables are an Arrow file there. The process that
-wrote a file checks its digest; others check it only if the file has changed since. No digest of the snapshot covers
-these files, so a record counts only if this user alone can have written it. A name ends with the number of its layout,
-which changes with the code that makes the arrays.
+The arrays are stored as a pack among the cache's blobs, and tables as an Arrow file; the cache's bound includes both.
+The process that wrote a file checks its digest; others check it only if the file has changed since. No digest of the
+snapshot covers these files, so a record is used only if no other user can have written it. A name ends with the number
+of its layout, which changes with the code that makes the arrays.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 _FOLDER = "assembled"
 _SHARE = 4
-"""The divisor of the cache's bound that gives the maximum bytes of one table."""
+"""The cache's bound divided by this number is the maximum size of one table."""
 _EARLIER = 4
 """The number of other snapshots that are searched for shared batches."""
 _UNPACKED = 8
@@ -47,7 +47,7 @@ _UNPACKED = 8
 
 
 class Assembly(Record):
-    """The record of an assembly: its file's digest and size, and the file's identity when it was verified."""
+    """The record of an assembly: the digest and size of its file, and the file's identity when it was verified."""
 
     digest: Digest
     bytes: int
@@ -63,7 +63,7 @@ class Assemblies:
         self._folder = cache.folder / _FOLDER / manifest
 
     def arrays(self, name: str, make: Callable[[], Arrays]) -> Arrays:
-        """Return the arrays cached under this name, else those of ``make``, cached if the cache can be written."""
+        """Return the arrays cached under a name; if there are none, make them and cache them if possible."""
         record = self._record(name)
         cached = self._find(record, open_pack)
         if cached is not None:
@@ -80,12 +80,12 @@ class Assemblies:
         make: Callable[[int], pa.RecordBatch],
         is_local: Callable[[int], bool] = lambda _: True,
     ) -> Sequence[pa.RecordBatch] | None:
-        """Return the batches cached under this name, mapped; if there are none, cache and return those of ``make``.
+        """Return the batches cached under a name, mapped; if there are none, make and cache them.
 
-        packed: their bytes as Parquet. keys: a key of each batch's inputs; batches cached for another snapshot are
-        copied from there. is_local: True if ``make`` fetches nothing for a batch. Returns None if the batches cannot be
-        cached: if one would have to be fetched, if there is no room, if the cache cannot be written, if they have
-        different columns, or if ``make`` fails to read a table.
+        packed: the batches' size as Parquet. keys: a key of each batch's inputs; a batch that is cached for another
+        snapshot under the same key is copied. make: makes a batch, given its number. is_local: returns True if ``make``
+        fetches nothing for a batch. Returns None if the batches cannot be cached: if one would have to be fetched, if
+        there is no room, if the cache cannot be written, if batches have different columns, or if ``make`` fails.
         """
         record = self._record(name)
         cached = self._find(record, ArrowFile)
@@ -110,7 +110,7 @@ class Assemblies:
         return self._find(record, ArrowFile)
 
     def _keys_elsewhere(self, name: str) -> set[str]:
-        """Return the keys of other snapshots' batches; only files that others can write are verified: it takes long."""
+        """Return the keys of other snapshots' batches. Verifying is slow: only files others can write are verified."""
         keys: set[str] = set()
         for record in self._others(name):
             assembly = self._read(record)
@@ -125,7 +125,7 @@ class Assemblies:
     def _batches_elsewhere(
         self, name: str, keys: set[str], are_enough: Callable[[Collection[str]], bool]
     ) -> dict[str, tuple[ArrowFile, int]]:
-        """Return the batches cached for other snapshots, by key: the file, and the number of the batch in it."""
+        """Return batches that are cached for other snapshots: by key, the file and the batch's number in it."""
         batches: dict[str, tuple[ArrowFile, int]] = {}
         for file in self._earlier(name, ArrowFile):
             batches |= {key: (file, number) for number, key in enumerate(file.keys) if key in keys}
@@ -134,11 +134,11 @@ class Assemblies:
         return batches
 
     def earlier(self, name: str) -> Iterator[Arrays]:
-        """Return the arrays cached under this name for other snapshots, newest first."""
+        """Return the arrays cached under a name for other snapshots, newest first."""
         return self._earlier(name, open_pack)
 
     def _earlier(self, name: str, opened: Callable[[Path], T]) -> Iterator[T]:
-        """Return the files cached for other snapshots, verified, so that damage is not copied from one to the next."""
+        """Verify and open the files cached for other snapshots; verified so that no damage is copied."""
         cached = (self._find(record, opened, trust=False) for record in self._others(name))
         return (file for file in cached if file is not None)
 
@@ -187,7 +187,7 @@ class Assemblies:
                 self._forget_evicted()
 
     def _note(self, record: Path, digest: str, size: int) -> None:
-        """Write a record of a verified file."""
+        """Write the record of a verified file."""
         file = _file_of((self._cache.folder / blob_path(digest)).stat())
         with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as draft:  # for this user alone
             draft.write(Assembly(digest=digest, bytes=size, file=file).to_bytes())
@@ -205,7 +205,7 @@ class Assemblies:
                 folder.rmdir()
 
     def _is_cached(self, record: Path) -> bool:
-        """Return True if the record is another user's, or its blob is cached; does not mark the blob as used."""
+        """Return True if a record is another user's or its blob is cached; does not mark the blob as used."""
         assembly = self._read(record)
         return assembly is None or (self._cache.folder / blob_path(assembly.digest)).exists()
 

@@ -3,8 +3,8 @@
     blobs/sha256/ab/ab12...     as in a store: blobs are named by their content, so stores can share them
     tmp/                        unfinished files
 
-A blob appears whole or not at all. When the cache exceeds its bound, the least recently used blobs are removed, except
-those used in the last minutes: blobs in use may exceed the bound. A mapped file stays readable after its removal.
+Blobs are added atomically. When the cache exceeds its bound, the least recently used blobs are removed, except those
+used in the last ten minutes: blobs in use may exceed the bound. A mapped file stays readable after its removal.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from indexmill.store.layout import TEMPORARY, blob_path
 from indexmill.text.counted import bytes_of
 
 CACHE_VARIABLE = "INDEXMILL_CACHE"
-"""The environment variable with the folder of the cache."""
+"""The environment variable that names the folder of the cache."""
 
 _IN_USE = 600.0
-"""Seconds after its last use for which a blob is not removed."""
+"""The number of seconds after its last use during which a blob is not removed."""
 _ABANDONED = 24 * 3600.0
-"""Seconds after which an unfinished file counts as abandoned."""
+"""The number of seconds after which an unfinished file counts as abandoned."""
 _DEFAULT = 50 << 30
 
 
 def cache_folder() -> Path:
-    """Return the folder of the cache: `INDEXMILL_CACHE`, else `indexmill` in the user's cache folder."""
+    """Return the folder of the cache: `INDEXMILL_CACHE` if set, else `indexmill` in the user's cache folder."""
     named = os.environ.get(CACHE_VARIABLE)
     if named:
         return Path(named).absolute()
@@ -42,7 +42,7 @@ def cache_folder() -> Path:
 
 
 def _bound() -> int:
-    """Return the maximum bytes of the cache: `INDEXMILL_CACHE_SIZE`, such as `20GB`; 50 GiB by default."""
+    """Return the maximum size of the cache in bytes: `INDEXMILL_CACHE_SIZE`, such as `20GB`, or 50 GiB by default."""
     text = os.environ.get("INDEXMILL_CACHE_SIZE", "").strip()
     if not text:
         return _DEFAULT
@@ -56,7 +56,7 @@ class BlobCache:
     """A cache in a folder. Safe to use from many threads and processes."""
 
     def __init__(self, folder: Path, most: int = _DEFAULT) -> None:
-        """most: the maximum bytes of the cache."""
+        """most: the maximum size of the cache in bytes."""
         self.folder, self.most = folder, most
         self._lock = Lock()
         self._unchecked: int | None = None  # bytes added since the size was last summed up
@@ -66,7 +66,7 @@ class BlobCache:
 
     @classmethod
     def default(cls, folder: str | os.PathLike[str] | None = None) -> BlobCache:
-        """Return the cache in a folder, by default in that of `INDEXMILL_CACHE`, bounded by `INDEXMILL_CACHE_SIZE`."""
+        """Return the cache in a folder, by default `cache_folder`, bounded by `INDEXMILL_CACHE_SIZE`."""
         return cls(cache_folder() if folder is None else Path(folder).absolute(), _bound())
 
     def find(self, digest: str, size: int | None = None, *, again: bool = False) -> Path | None:
@@ -78,7 +78,7 @@ class BlobCache:
         return path if _use(path) else None
 
     def local(self, digest: str) -> Path | None:
-        """Return the unchecked file of a blob; None if it is missing. The blob counts as used."""
+        """Return a blob's file without checking it; None if it is missing. The blob counts as used."""
         path = self.folder / blob_path(digest)
         return path if _use(path) else None
 
@@ -111,7 +111,7 @@ class BlobCache:
         return digest, size
 
     def adopt(self, digest: str, path: Path) -> None:
-        """Link a file that became a blob into the cache, unless it is on another disk."""
+        """Add a file as a blob by a hard link; does nothing if it is on another disk."""
         target = self.folder / blob_path(digest)
         size = path.stat().st_size
         with contextlib.suppress(OSError):

@@ -1,11 +1,11 @@
 """Objects below a prefix of an object store: S3 and services that speak its protocol, Google Cloud, and Azure.
 
-The library obstore (the extra ``cloud``) talks to the service. Its retries are switched off: after a lost response it
-would report a create that succeeded as "exists already". The retries are here; whether a create succeeded is then
-decided by reading the object back.
+The library obstore (the extra ``cloud``) talks to the service. Its own retries are switched off: after a lost response
+it would report a create that succeeded as "exists already". This module retries instead, and reads the object back to
+decide whether a create succeeded.
 
 Credentials and endpoints come from the sources that each cloud's own tools use: the environment, a profile, the
-instance, or a workload identity. A URL cannot contain any.
+instance, or a workload identity. A URL cannot contain them.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ SCHEMES = {"s3": "S3", "gs": "Google Cloud Storage", "az": "Azure Blob Storage"}
 """The URL scheme of each service."""
 
 IN_PROCESS = "memory"
-"""The scheme of object stores in the memory of this process: the double of a service, for tests.
+"""The scheme of object stores in the memory of this process, which replace a service in tests.
 
-Each URL is a separate store. Other processes do not see it, and it ends with this process: settings reject it.
+Each URL is a separate store. Other processes do not see it, and it ends with this process, so settings reject it.
 """
 
 _PATIENCE = 90.0
-"""Seconds for which a failing request is retried."""
+"""The number of seconds for which a failing request is retried."""
 _FIRST_PATIENCE = 15.0
-"""The same until the service first responds, since its name or settings may be wrong."""
+"""As `_PATIENCE`, until the service first responds: until then its name or the settings may be wrong."""
 _FIRST_WAIT = 0.1
-"""The maximum seconds before the second attempt; doubled before each further one."""
+"""The maximum wait before the second attempt, in seconds; it doubles before each further attempt."""
 _SLOWEST = 8.0
-"""The maximum seconds between two attempts."""
+"""The maximum wait between two attempts, in seconds."""
 _PIECE = 8 << 20
-"""Bytes of one ranged read or one part of an upload."""
+"""The size of one ranged read or one part of an upload, in bytes."""
 _PART_ATTEMPTS = 10
-"""Retries of a failed part of an upload, before the upload restarts."""
+"""How often a failed part of an upload is retried before the upload restarts."""
 _SLICE = 1 << 18
-"""Bytes sent at once under a rate limit."""
+"""The number of bytes sent at once under a rate limit."""
 _THREADS = 4
 _PAGE = 1000
-"""Names in one page of a listing; services bill by page."""
+"""The number of names in one page of a listing; services bill by page."""
 _MARK = "writer"
 """The key of an object's metadata that identifies the call that created it."""
 _QUERY = re.compile(r"(https?://[^\s?]+)\?\S+")
@@ -77,9 +77,9 @@ _process: int | None = None
 class BucketObject:
     """An object as the service lists it.
 
-    name: below the prefix. modified: the last write in whole seconds since the epoch, since on some services listings
-    are more precise than single responses. etag: without quotes; empty if the service has none. version: empty if the
-    listing has no versions.
+    name: the name below the prefix. modified: the time of the last write in whole seconds since the epoch; on some
+    services listings are more precise than single responses. etag: the ETag without quotes; empty if the service has
+    none. version: the version id; empty if the listing has no versions.
     """
 
     name: str
@@ -107,20 +107,20 @@ def is_bucket(where: str | os.PathLike[str]) -> bool:
 
 
 def place_of(where: str | os.PathLike[str]) -> Path | str:
-    """Return a path as Path, and the URL of an object store as text."""
+    """Return a path as a Path, and the URL of an object store as a string."""
     return os.fspath(where) if is_bucket(where) else Path(where)
 
 
 def bucket_url(url: str) -> str:
-    """Normalise a URL to `s3://bucket/prefix`; raises ValueError if it cannot be a store's."""
+    """Normalise a URL to the form `s3://bucket/prefix`; raises ValueError if it cannot be the URL of a store."""
     split = urlsplit(url)
     if split.scheme not in (*SCHEMES, IN_PROCESS):
         expected = ", ".join(f"{scheme}:// ({service})" for scheme, service in SCHEMES.items())
         raise ValueError(f"{split.scheme}:// is not a scheme of a store: expected a folder, or {expected}")
     if split.query or split.fragment or "@" in split.netloc:
         raise ValueError(
-            f"the URL of the store in {split.scheme}://{split.hostname or ''} holds more than a bucket and a prefix: "
-            "credentials and options come from the environment"
+            f"the URL of the store in {split.scheme}://{split.hostname or ''} contains more than a bucket and a "
+            "prefix: credentials and options come from the environment"
         )
     if not split.netloc:
         raise ValueError(f"{url} names no bucket: expected {split.scheme}://BUCKET/PREFIX")
@@ -135,7 +135,7 @@ class Bucket:
     """
 
     def __init__(self, url: str) -> None:
-        """Raises ConfigurationError if the URL cannot be a store's."""
+        """Raises ConfigurationError if the URL cannot be the URL of a store."""
         try:
             self.url = bucket_url(url)
         except ValueError as error:
@@ -159,8 +159,8 @@ class Bucket:
             self._count(reads=1)
             if most is not None and response.meta["size"] > most:
                 raise CorruptBlob(
-                    f"{self.path(name)} has {byte_size(response.meta['size'])}, more than the {byte_size(most)} that "
-                    "it may have: restore it from a copy"
+                    f"{self.path(name)} is {byte_size(response.meta['size'])}; the maximum is {byte_size(most)}: "
+                    "restore it from a copy"
                 )
             data = bytes(response.bytes())
             self._count(bytes_read=len(data))
@@ -169,7 +169,7 @@ class Bucket:
         return self.call(f"{self.path(check_name(name))} cannot be read", attempt)
 
     def stat(self, name: str) -> BucketObject | None:
-        """Find the object of a plain name; None if there is none."""
+        """Return the object with a plain name; None if there is none."""
         return self.find(check_name(name))
 
     def entries(self, prefix: str) -> list[BucketObject]:
@@ -191,10 +191,10 @@ class Bucket:
         return sorted((entry for entry in listed if entry.name.startswith(prefix)), key=lambda entry: entry.name)
 
     def pages(self, folder: str) -> Iterator[list[BucketObject]]:
-        """Yield the objects below a folder of any name, page by page, in the service's order; "" is the URL.
+        """Yield the objects below a folder page by page, in the service's order. The folder "" is the URL itself.
 
-        A failed page is retried from the last object on, so that a long listing survives lost responses. Raises
-        StoreError for an object whose name obstore cannot represent (`//`, `..`, control characters).
+        The folder's name need not be plain. A failed page is retried after the last listed object, so that a long
+        listing survives lost responses. Raises StoreError for names that obstore cannot represent (such as `//`, `..`).
         """
         where = f"{self.path(folder)} cannot be listed"
         last: str | None = None
@@ -217,7 +217,7 @@ class Bucket:
             last = page[-1].name if page else last
 
     def find(self, key: str) -> BucketObject | None:
-        """Find the current object of any name; None if there is none."""
+        """Return the current object with a name, which need not be plain; None if there is none."""
 
         def attempt() -> BucketObject:
             meta = self._client().head(key)
@@ -289,7 +289,7 @@ class Bucket:
         self._client(parts).put(name, data, mode="overwrite", use_multipart=parts, chunk_size=_PIECE)
 
     def create(self, name: str, data: bytes) -> bool:
-        """Write an object unless there is one: True if this call created it, False if the name is taken.
+        """Create an object and return True, or return False if the name is already taken.
 
         The object's metadata identifies this call, since an attempt whose response was lost may have created it.
         """
@@ -320,7 +320,7 @@ class Bucket:
             raise StoreNotWritable(f"{self.url}: there is no such bucket; create it first") from error
 
     def delete(self, name: str) -> None:
-        """Remove an object; nothing happens if there is none."""
+        """Remove an object; does nothing if it does not exist."""
 
         def attempt() -> None:
             with contextlib.suppress(FileNotFoundError):

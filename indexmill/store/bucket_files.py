@@ -1,4 +1,4 @@
-"""Reading a store in an object store: records by a request each, blobs through a verified cache on the local disk."""
+"""Reading a store in an object store: a request per record, and a verified cache of blobs on the local disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class BucketFiles:
     """The files of a store in an object store; see `indexmill.store.files.Files`."""
 
     def __init__(self, bucket: Bucket, cache: BlobCache) -> None:
-        """Sends no request."""
+        """Create the reader without sending a request."""
         self.bucket, self.cache = bucket, cache
 
     @property
@@ -45,7 +45,7 @@ class BucketFiles:
         return [entry.name for entry in self.bucket.entries(prefix)]
 
     def blob(self, digest: str, size: int | None = None, *, again: bool = False) -> Path:
-        """Return a verified file of the cache, fetched if it is not cached; `again` fetches it in any case."""
+        """Return a blob's verified file in the cache, fetching it if it is not cached, or if `again` is set."""
         name = blob_path(digest)
         cached = None if again else self.cache.find(digest, size)
         if cached is not None:
@@ -70,8 +70,7 @@ class BucketFiles:
         data = self.blob(digest, again=again).read_bytes()
         if len(data) > most:
             raise CorruptBlob(
-                f"{self.bucket.path(blob_path(digest))} has {byte_size(len(data))}, more than the {byte_size(most)} "
-                "that it may have"
+                f"{self.bucket.path(blob_path(digest))} is {byte_size(len(data))}; the maximum is {byte_size(most)}"
             )
         return data
 

@@ -1,4 +1,4 @@
-"""A limit on the bytes per second that the threads of a process transfer together."""
+"""A limit on the bytes per second that all threads of a process transfer together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TransferStopped(Exception):
 
 
 class ByteRateLimit:
-    """An average rate limit, counted from the first byte. Safe to use from many threads."""
+    """A limit on the average rate since the first byte. Safe to use from many threads."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ByteRateLimit:
             raise TransferStopped
 
     def pieces(self, file: IO[bytes], size: int) -> Iterator[bytes]:
-        """Yield the rest of a file in pieces of `size` bytes, each when it may be transferred."""
+        """Yield the rest of a file in pieces of `size` bytes, each as soon as it may be transferred."""
         while piece := file.read(size):
             self.wait(len(piece))
             yield piece

@@ -1,4 +1,4 @@
-"""Canonical bytes and their hashes, the basis of keys, ids and manifests."""
+"""Canonical JSON and hashes, on which keys, ids and manifests are based."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import math
 from pathlib import Path
 from typing import Any
 
-_DEEP = 200  # brackets that any parser accepts, however they nest
-_DIGITS = 1000  # of an integer; Python takes seconds to parse much longer ones
+_DEEP = 200  # the number of brackets that any parser accepts, however they nest
+_DIGITS = 1000  # the maximum digits of an integer; Python takes seconds to parse much longer ones
 
 
 def canonical_json(value: Any) -> bytes:
-    """Encode a JSON value in its canonical form: UTF-8, sorted keys, no spaces, no NaN, a final newline.
+    """Encode a JSON value in its canonical form: UTF-8, sorted keys, no spaces, no NaN, and a final newline.
 
     Raises ValueError for NaN and infinities, TypeError for values that JSON cannot represent.
     """
@@ -22,10 +22,10 @@ def canonical_json(value: Any) -> bytes:
 
 
 def strict_json(data: str | bytes) -> Any:
-    """Parse the JSON of an untrusted text, or of UTF-8 bytes.
+    """Parse untrusted JSON, a string or UTF-8 bytes.
 
-    Raises ValueError for text that is not JSON, and for input that Python's parser accepts: a duplicate name in an
-    object, NaN, infinities, a number out of range, a lone surrogate, and nesting too deep for a parser.
+    Raises ValueError for invalid JSON, and for input that Python's parser accepts: a duplicate name in an object, NaN,
+    infinities, a number out of range, a lone surrogate, and nesting too deep for a parser.
     """
     text = data.decode("utf-8") if isinstance(data, bytes) else data
     try:
@@ -38,7 +38,7 @@ def strict_json(data: str | bytes) -> Any:
 
 
 def json_object(data: str | bytes) -> dict[str, Any] | None:
-    """Parse a JSON object from a text, or from UTF-8 bytes; None for invalid JSON and for any other value."""
+    """Parse a JSON object from a string or UTF-8 bytes; None for invalid JSON and for any other value."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):
@@ -49,7 +49,7 @@ def json_object(data: str | bytes) -> dict[str, Any] | None:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise ValueError("an object has a name twice")
+        raise ValueError("an object has a duplicate name")
     return value
 
 
@@ -74,7 +74,7 @@ _STRICT = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_number,
 
 
 def digest_of(data: bytes) -> str:
-    """Return the SHA-256 of bytes in 64 hex digits: the name of a blob."""
+    """Return the SHA-256 of bytes as 64 hex digits, such as the name of a blob."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -87,13 +87,13 @@ def digest_of_file(path: Path) -> str:
 def content_id(kind: str, *parts: str) -> str:
     """Derive an id from content: 32 hex digits of the SHA-256 over the kind and the length-prefixed parts.
 
-    The prefixes keep ("ab", "c") and ("a", "bc") apart; the kind keeps a passage and an entity apart.
+    The prefixes distinguish ("ab", "c") from ("a", "bc"); the kind distinguishes a passage from an entity.
     """
     return digest_of_texts(kind, *parts)[:32]
 
 
 def digest_of_texts(*texts: str) -> str:
-    """Return the SHA-256, in 64 hex digits, over texts, each prefixed with its length in bytes to keep them apart."""
+    """Return the SHA-256 over strings as 64 hex digits; each string is prefixed with its length in bytes."""
     hashed = hashlib.sha256()
     for text in texts:
         data = text.encode("utf-8")

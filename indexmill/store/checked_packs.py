@@ -1,8 +1,8 @@
-"""Packs that one reader on this machine has checked, and that later readers map without reading them.
+"""Packs that one reader on this machine has checked, so that later readers map them without checking them again.
 
-Opening a pack hashes its file and checks its header and values: it takes half a millisecond, and reads all of its
-pages. The reader of a large corpus opens thousands of packs. A check counts for other readers as long as the pack's
-file is unchanged (inode, length and time of the last change), and for the next version, which shares most packs.
+Opening a pack hashes its file and checks its header and values, which takes half a millisecond and reads the whole
+file. A reader of a large corpus opens thousands of packs. A check stays valid for other readers while the pack's file
+is unchanged (inode, length and time of the last change), also in the next version, which shares most packs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BITS = (1 << 64) - 1
 
 @dataclass(frozen=True)
 class PackFile:
-    """A pack on this machine. key: a SHA-256 of all inputs of its check, including its digest."""
+    """A pack on this machine. key: a SHA-256 of all inputs of its check, including the pack's digest."""
 
     artifact: Artifact
     path: Path
@@ -40,10 +40,10 @@ class PackFile:
 def describe_packs(
     packs: Collection[PackFile], check: Callable[[Artifact], Pack], earlier: Iterable[Arrays] = ()
 ) -> Arrays:
-    """Check some packs, and return their description for ``CheckedPacks``.
+    """Check packs, and return their description for ``CheckedPacks``.
 
     check: opens and checks a pack; if it raises CorruptBlob, the pack is checked again at its first use. earlier:
-    descriptions of packs of other snapshots, which are not checked again. The arrays are ``keys``, ``(n_packs, 32)
+    descriptions from other snapshots; packs in them are not checked again. Returns the arrays ``keys``, ``(n_packs, 32)
     uint8``; ``files``, ``(n_packs, 4) uint64``, the identities of the files; and ``starts``, ``(n_packs,) int64``, the
     offsets of the data.
     """
@@ -64,7 +64,7 @@ def describe_packs(
 
 
 def _locations(described: Arrays) -> Iterator[tuple[bytes, _Location]]:
-    """Yield each pack's key, with the identity of its file and the offset of its data."""
+    """Yield each pack's key with its location: the identity of its file and the offset of its data."""
     keys = (key.tobytes() for key in described["keys"])
     files = ((file[0], file[1], file[2], file[3]) for file in described["files"].tolist())
     return zip(keys, zip(files, described["starts"].tolist(), strict=True), strict=True)
@@ -79,7 +79,7 @@ class CheckedPacks:
         self._located = dict(zip((artifact.name for artifact in artifacts), locations, strict=True))
 
     def open(self, artifact: Artifact, path: Path | None) -> Pack | None:
-        """Map the pack of an artifact in its file; None if it has to be checked."""
+        """Map an artifact's pack from its file; None if the pack has to be checked first."""
         checked_file, start = self._located.get(artifact.name, (_NONE, 0))
         schema = artifact.schema_
         with contextlib.suppress(CorruptBlob, OSError):
@@ -89,9 +89,9 @@ class CheckedPacks:
 
 
 def _file_of(status: os.stat_result) -> _File:
-    """Return a file's identity, which changes with its content: inode, length, times of the last changes.
+    """Return a file's identity, which changes with its content: inode, length, and times of the last changes.
 
-    The second time, of the file's status, is used for files that other users can write: nobody can set it back.
+    The time of the status change is used only for files that other users can write, since no user can set it back.
     """
     status_time = 0 if is_own(status) else status.st_ctime_ns
     return status.st_ino & _BITS, status.st_size, status.st_mtime_ns & _BITS, status_time & _BITS

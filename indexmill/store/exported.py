@@ -53,8 +53,8 @@ class ExportedFolder:
     def __init__(self, path: Path, digest: str | None = None, trust: Trust | None = None) -> None:
         """Read the manifest.
 
-        digest: the expected SHA-256; None for any. trust: the policy for its signatures. Raises SnapshotNotFound if the
-        SHA-256 differs, CorruptBlob if it cannot be read, NotTrusted if its signatures do not suffice.
+        digest: the expected SHA-256; None accepts any. trust: the policy for its signatures. Raises SnapshotNotFound if
+        the SHA-256 differs, CorruptBlob if it cannot be read, NotTrusted if too few trusted keys signed it.
         """
         self._path = path
         where = path / MANIFEST_FILE
@@ -67,7 +67,7 @@ class ExportedFolder:
         if digest not in (None, actual):
             raise SnapshotNotFound(f"{where}: has the SHA-256 {actual}; expected {digest}")
         self.statements: list[tuple[Statement, list[str]]] = []
-        """The statements of its signers, with their names; empty without a policy."""
+        """The signers' statements, each with the signers' names; empty without a trust policy."""
         if trust is not None:
             envelopes = self._signatures()
             trust.check(actual, envelopes, path)
@@ -79,7 +79,7 @@ class ExportedFolder:
         self._lock = Lock()
 
     def _signatures(self) -> list[bytes]:
-        """Read the envelopes in the folder, unchecked."""
+        """Read the folder's signature envelopes without checking them."""
         try:
             with self._open(self._path / SIGNATURES_FILE, MANIFEST_BYTES) as file:
                 listed = json.loads(file.read(MANIFEST_BYTES))
@@ -92,7 +92,7 @@ class ExportedFolder:
         return self._path / exported_name(artifact, self.manifest)
 
     def open_local(self, artifact: Artifact) -> Path:
-        """Return the path of the artifact's file, checked against size and digest on first use. Raises CorruptBlob."""
+        """Return the path of the artifact's file. Its size and digest are checked on first use: raises CorruptBlob."""
         path = self.path_of(artifact)
         with self._lock:
             if artifact.name not in self._checked:

@@ -28,7 +28,7 @@ class Files(Protocol):
         ...
 
     def read(self, name: str, most: int) -> bytes:
-        """Return the bytes of a record; NotFound if there is none, StoreError if it has more than `most` bytes."""
+        """Return the bytes of a record; raises NotFound if it does not exist, StoreError if it exceeds `most` bytes."""
         ...
 
     def names(self, prefix: str) -> list[str]:
@@ -36,21 +36,21 @@ class Files(Protocol):
         ...
 
     def blob(self, digest: str, size: int | None = None, *, again: bool = False) -> Path:
-        """Return a local file with the bytes of a blob, checked against its digest (once per process, or `again`).
+        """Return a local file with the bytes of a blob, checked against its digest once per process, or if `again`.
 
         Raises CorruptBlob if it is missing, or has another size or digest.
         """
         ...
 
     def blob_bytes(self, digest: str, most: int, *, again: bool = False) -> bytes:
-        """Return the verified bytes of a small blob; CorruptBlob if it is missing, damaged, or over `most` bytes.
+        """Return the verified bytes of a small blob; raises CorruptBlob if missing, damaged, or over `most` bytes.
 
-        again: read it from the store even if a cache has it.
+        again: read the blob from the store even if a cache has it.
         """
         ...
 
     def local(self, digest: str) -> Path | None:
-        """Return the unchecked file of a blob on the local disk; None if the blob has to be fetched."""
+        """Return a blob's file on the local disk without checking it; None if the blob has to be fetched."""
         ...
 
     def has_blob(self, digest: str) -> bool:
@@ -59,10 +59,10 @@ class Files(Protocol):
 
 
 def open_files(where: str | os.PathLike[str], cache: BlobCache | None = None) -> Files:
-    """Open the files of the store at a path or URL. cache: for the blobs of an object store.
+    """Open the files of the store at a path or URL. cache: the cache for blobs of an object store.
 
-    Raises SnapshotNotFound, UnsupportedFormat or CorruptBlob if a folder is not a store, ConfigurationError for a URL
-    that cannot be a store's.
+    Raises SnapshotNotFound, UnsupportedFormat or CorruptBlob if a folder is not a store, ConfigurationError if a URL
+    cannot be the URL of a store.
     """
     files = files_at(where, cache)
     if not is_bucket(where):
@@ -71,7 +71,7 @@ def open_files(where: str | os.PathLike[str], cache: BlobCache | None = None) ->
 
 
 def files_at(where: str | os.PathLike[str], cache: BlobCache | None = None) -> Files:
-    """Return the files as ``open_files`` does, without reading or checking them."""
+    """Return the same as ``open_files``, without reading or checking any file."""
     if is_bucket(where):
         return BucketFiles(Bucket(os.fspath(where)), cache or BlobCache.default())
     return FolderFiles(Path(where).absolute())

@@ -1,4 +1,4 @@
-"""Reading of a store's files in a folder: records by name, and blobs that are verified before they are parsed."""
+"""Reading a store's files in a folder: records by name, and blobs, which are verified before they are parsed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from indexmill.store.layout import FORMAT_VERSION, STORE_FILE, TEMPORARY, TOO_OL
 from indexmill.store.regular_files import BLOB_BYTES, RECORD_BYTES, open_regular, read_regular
 
 Identity = tuple[int, ...]
-"""The identity of a file, which changes with its content: device, inode, bytes, nanosecond of the change."""
+"""The identity of a file, which changes with its content: device, inode, size, and modification time."""
 
 _verified: dict[str, Identity] = {}
 _verifying = Lock()
@@ -41,7 +41,7 @@ def check_store(root: Path) -> None:
 
 
 def check_format(data: bytes, where: str) -> None:
-    """Raise unless a `store.json` is readable (else CorruptBlob) and of our format (else UnsupportedFormat)."""
+    """Raise CorruptBlob for an unreadable `store.json`, and UnsupportedFormat for another format version."""
     try:
         version = json.loads(data)["format_version"]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -81,8 +81,8 @@ def list_names(root: Path, prefix: str) -> list[str]:
             below = Path(parent).relative_to(root)
             hidden = (TEMPORARY, "lost+found") if below == Path() else ()
             folders[:] = [name for name in folders if name not in hidden and not name.startswith(".")]
-            # Our names have no leading dot: network file systems and desktops leave such files. A folder instead of a
-            # record is listed, so that its reader reports the damage.
+            # No name of a store has a leading dot; network file systems and desktops leave such files. A folder in
+            # place of a record is listed, so that its reader reports the damage.
             there = (*files, *(name for name in folders if name.endswith(".json")))
             names += [(below / name).as_posix() for name in there if not name.startswith(".")]
     except OSError as error:
@@ -108,7 +108,7 @@ def verified_blob(root: Path, digest: str, size: int | None = None, *, again: bo
     with _reading_blob(path):
         status = path.stat()
         if size is not None and status.st_size != size:
-            raise CorruptBlob(f"{path} is damaged: it has {status.st_size} bytes, expected {size}; {BLOB_ADVICE}")
+            raise CorruptBlob(f"{path} is damaged: it has {status.st_size} bytes; expected {size}; {BLOB_ADVICE}")
         identity = identity_of(status)
         key = str(path)
         if not again and _verified.get(key) == identity:
@@ -125,7 +125,7 @@ def verified_blob(root: Path, digest: str, size: int | None = None, *, again: bo
 
 
 def blob_bytes(root: Path, digest: str, most: int = BLOB_BYTES) -> bytes:
-    """Return the verified bytes of a small blob; CorruptBlob if they are missing, damaged, or more than ``most``."""
+    """Return the verified bytes of a small blob; raises CorruptBlob if missing, damaged, or over ``most`` bytes."""
     path = root / blob_path(digest)
     with _reading_blob(path):
         data = read_regular(path, most)
@@ -146,13 +146,13 @@ def _reading_blob(path: Path) -> Iterator[None]:
 
 
 def trust_blob(root: Path, digest: str, identity: Identity) -> None:
-    """Count a blob as verified, since another process verified it, as long as its file has this identity."""
+    """Treat a blob as verified, because another process verified it, while its file has this identity."""
     with _verifying:
         _verified.setdefault(str(root / blob_path(digest)), identity)
 
 
 def verified_again(root: Path, digest: str) -> None:
-    """Keep counting a blob as verified after its verifier has changed its file's modification time."""
+    """Keep treating a blob as verified after this process has changed its file's modification time."""
     path = root / blob_path(digest)
     with _verifying:
         _verified[str(path)] = identity_of(path.stat())
@@ -163,8 +163,8 @@ def identity_of(status: os.stat_result) -> Identity:
 
 
 BLOB_ADVICE = (
-    "run `indexmill repair` to restore it from a copy of the store, or from an export of its version (--from), or to "
-    "delete it and build again: a build recreates the blobs of the newest version, to the same bytes; blobs that only "
+    "run `indexmill repair` to restore it from a copy of the store or from an export of its version (--from), or to "
+    "delete it and build again: a build recreates the blobs of the newest version with the same bytes; blobs that only "
     "older versions need can only be restored from a copy"
 )
 
@@ -183,7 +183,7 @@ class FolderFiles:
     """The files of a store in a folder; see `indexmill.store.files.Files`."""
 
     def __init__(self, root: Path) -> None:
-        """Reads nothing."""
+        """Create the reader without reading anything."""
         self.root = root
 
     @property

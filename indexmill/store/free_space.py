@@ -1,4 +1,4 @@
-"""The free space of a file system, in words for messages about a full disk."""
+"""Descriptions of a file system's free space, for messages about a full disk."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def free_space(path: Path) -> str:
 
 
 def temporary_folder() -> Path:
-    """Return the folder for temporary files, even one so full that Python would choose another."""
+    """Return the folder for temporary files, even if it is so full that Python would choose another folder."""
     for variable in ("TMPDIR", "TEMP", "TMP"):
         named = os.environ.get(variable)
         if named and Path(named).is_dir() and os.access(named, os.W_OK | os.X_OK):

@@ -1,9 +1,9 @@
-"""The names of a store: every path below its root is formatted and parsed here.
+"""The names of files in a store: this module formats and parses every path below a store's root.
 
 A name is a relative path of plain components, the same in a folder and in an object store. Numbers are written with
-twenty digits, so that the order of names is the order of numbers. A function `..._name` returns the name of one record,
-a function `..._prefix` the prefix of all records of its kind, or of those of its argument;
-a constant, the prefix of the records of that name.
+twenty digits, so that names sort in the order of numbers. A function `..._name` returns the name of one record, a
+function `..._prefix` the prefix of all records of a kind, or of those that belong to its argument; a constant is the
+prefix of the records that it names.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ READER_VERSION = 5
 """The ``minimum_reader_version`` of the manifests that this indexmill writes and reads."""
 
 TOO_OLD = "was written before the first release of indexmill: build a new store in an empty folder"
-"""The advice for a store or manifest of a lower version."""
+"""The end of the error message for a store or manifest of an earlier version."""
 
 BRANCH = "main"
-"""The line of versions that a build extends and a reader opens."""
+"""The name of the sequence of versions that a build extends and a reader opens."""
 
 STORE_FILE = "store.json"
-"""The file that holds the store's format version; a folder without it is not a store."""
+"""The file with the store's format version; a folder without it is not a store."""
 
 TEMPORARY = "tmp"
 """The folder for unfinished files and the scratch folders of runs; never read."""
@@ -44,7 +44,7 @@ _NUMBERED = re.compile(r"([0-9]{20})\.json")
 
 
 def is_digest(text: str) -> bool:
-    """Return True if a text is a SHA-256 in 64 lower-case hex digits."""
+    """Return True if a string is a SHA-256 in 64 lower-case hex digits."""
     return _DIGEST.fullmatch(text) is not None
 
 
@@ -74,7 +74,7 @@ def number_of(name: str) -> int | None:
 
 def ref_prefix(branch: str) -> str:
     if branch in ("aliases", "removed", "signatures"):
-        raise ValueError(f"a branch cannot be called {branch!r}: this folder has other records")
+        raise ValueError(f"a branch cannot be named {branch!r}: that folder contains other records")
     return check_name(f"refs/{branch}") + "/"
 
 
@@ -88,12 +88,12 @@ def alias_prefix(alias: str = "") -> str:
 
 
 def alias_name(alias: str, number: int) -> str:
-    """Return the name of an alias's number-th record; the newest says where the alias points."""
+    """Return the name of a record of an alias, by its number; the alias points where its newest record says."""
     return f"{alias_prefix(alias)}{number:020d}.json"
 
 
 def removal_name(version: int) -> str:
-    """Return the name of the record that a version was removed: its ref stays, its blobs do not."""
+    """Return the name of the record of a version's removal; the version's ref stays, its blobs do not."""
     return f"{REMOVALS}{version:020d}.json"
 
 
@@ -106,7 +106,7 @@ def signature_name(version: int, number: int) -> str:
 
 
 def aside_name(epoch: int, number: int) -> str:
-    """Return the name of the number-th record of removal candidates by an epoch's lease; the last by name counts."""
+    """Return the name of a record of removal candidates, by its lease's epoch and its number; the last name counts."""
     return f"{ASIDE}{epoch:020d}.{number:020d}.json"
 
 
@@ -130,7 +130,7 @@ def batch_prefix(batch: str = "") -> str:
 
 
 def batch_name(batch: str, step: str) -> str:
-    """Return the name of the record of a step of a batch; see `storage.batches`."""
+    """Return the name of the record of one step of a batch; see `storage.batches`."""
     return check_name(f"{batch_prefix(batch)}{step}.json")
 
 
@@ -148,7 +148,7 @@ def release_name(epoch: int) -> str:
 
 
 def hold_name(number: int) -> str:
-    """Return the name of the hold's number-th record; the newest says whether the store is on hold."""
+    """Return the name of a record of the hold, by its number; the newest says whether the store is on hold."""
     return f"{HOLDS}{number:020d}.json"
 
 
@@ -171,7 +171,7 @@ def attempt_name(stage: str, key: str, attempt: str) -> str:
 
 
 def poison_prefix(maker: str = "") -> str:
-    """Return the prefix of the records of documents that a stage (by its hash `maker`), or any, cannot process."""
+    """Return the prefix of the records of documents that a stage (`maker`: its hash), or any stage, cannot process."""
     return check_name(f"poison/{maker}") + "/" if maker else "poison/"
 
 
@@ -180,7 +180,7 @@ def poison_name(maker: str, content_hash: str) -> str:
 
 
 def ledger_prefixes() -> tuple[str, ...]:
-    """Return the prefixes of language models' answers, in key order; each covers 1/256 of the keys."""
+    """Return the prefixes of language models' answers, in the order of keys; each covers 1/256 of all keys."""
     return tuple(f"ledger/{byte:02x}/" for byte in range(256))
 
 
@@ -203,7 +203,7 @@ def run_name(run_id: str, record: str) -> str:
 
 
 def _digest(text: str) -> str:
-    """Return the text, if it is a digest; raises ValueError otherwise."""
+    """Return a string if it is a digest; raises ValueError otherwise."""
     if not is_digest(text):
         raise ValueError(f"{text!r} is not a SHA-256 in 64 lower-case hex digits")
     return text

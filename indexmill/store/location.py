@@ -1,4 +1,4 @@
-"""The location of a store, as settings and options write it."""
+"""The location of a store, as given in settings and options."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DEFAULT_STORE = "store"
 
 
 def store_location(store: str, folder: Path = Path()) -> str:
-    """Resolve a store setting: a URL, or a path from ``folder`` (``~`` is home). Raises ValueError if unsupported."""
+    """Resolve a store setting: a URL, or a path relative to ``folder`` (``~`` is home). Raises ValueError."""
     if not store:
         raise ValueError("expected a path, found an empty string")
     if store.startswith("file:"):
@@ -26,5 +26,5 @@ def store_location(store: str, folder: Path = Path()) -> str:
 
 
 def anchored(path: str, folder: Path) -> str:
-    """Resolve a path of a configuration file: ``~`` is home, a relative path starts at ``folder``."""
+    """Resolve a path in a configuration file: ``~`` is home, and other paths are relative to ``folder``."""
     return str(folder / os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for a file called ~x

@@ -1,7 +1,7 @@
 """The records of a snapshot: its manifest, the ref that publishes it, the aliases that point to a ref, and the hold.
 
-A manifest holds no history (no clock, host, cost or count of reuse), so that the same input gives the same digest;
-those are in the ref and in the run's record.
+A manifest contains no history (no time, host, cost or number of reused parts), so that the same input gives the same
+digest; the ref and the run's record contain the history.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _Version = Annotated[int, Field(ge=1)]
 
 
 class Corpus(Record):
-    """The corpus of a snapshot: the digest of its set of documents, and its sizes."""
+    """The corpus of a snapshot: the digest of its set of documents, and its counts."""
 
     fingerprint: str
     documents: Annotated[int, Field(ge=0)]
@@ -30,7 +30,7 @@ class Corpus(Record):
 
 
 class FamilyRecord(Record):
-    """One index family of a snapshot: the parameters it was built with, and its sizes."""
+    """One index family of a snapshot: the parameters it was built with, and its counts."""
 
     parameters: dict[str, JsonValue] = Field(default_factory=dict)
     counts: dict[str, int] = Field(default_factory=dict)
@@ -61,7 +61,7 @@ class Manifest(Record):
     def from_bytes(cls, data: bytes, where: str = "the manifest") -> Self:
         """Read a manifest.
 
-        Raises UnsupportedFormat if it asks for a newer reader or was written before the first release, CorruptBlob if
+        Raises UnsupportedFormat if it requires a newer reader or was written before the first release, CorruptBlob if
         it is not a manifest.
         """
         with contextlib.suppress(ValidationError):  # the validation below reports the error
@@ -74,11 +74,11 @@ class Manifest(Record):
         return Listing.of(self.artifacts)
 
     def artifact(self, name: str) -> Artifact | None:
-        """Return the artifact of this name, or None."""
+        """Return the artifact with this name, or None."""
         return self.listing.named(name)
 
     def under(self, folder: str) -> tuple[Artifact, ...]:
-        """Return the artifacts `folder/...`, ordered by name: the shards of one table."""
+        """Return the artifacts `folder/...`, such as the shards of one table, ordered by name."""
         return self.listing.under(folder)
 
 
@@ -102,7 +102,7 @@ class _Versions(BaseModel):
 
 
 class Ref(Record):
-    """A numbered version of the index: the digest of its manifest, and the record of its creation."""
+    """A numbered version of the index: the digest of its manifest, and how it was created."""
 
     version: Annotated[int, Field(ge=1)]
     manifest: Digest
@@ -121,7 +121,7 @@ class Ref(Record):
 
 
 class Alias(Record):
-    """One record of an alias: the version it points to from now on, or None once it is removed."""
+    """One record of an alias: the version that the alias points to from then on, or None if the alias was removed."""
 
     alias: Word
     number: Annotated[int, Field(ge=1)]
@@ -131,7 +131,7 @@ class Alias(Record):
 
 
 class Hold(Record):
-    """One record of the hold: whether the store refuses builds from now on, and who requested it."""
+    """One record of the hold: whether the store refuses builds from then on, and who requested that."""
 
     number: Annotated[int, Field(ge=1)]
     held: bool
@@ -139,7 +139,7 @@ class Hold(Record):
     """The version that was restored; None if the record ends the hold."""
     run_id: Word
     by: str
-    """The user and the host that requested it."""
+    """The user and the host that requested the hold."""
     created: Timestamp
     note: str = ""
 
@@ -156,9 +156,9 @@ class Candidate(Record):
 
 
 class Removal(Record):
-    """The record of a version's removal: collected, or withdrawn.
+    """The record of a version's removal: it was collected or withdrawn.
 
-    A version is withdrawn if it had a forgotten document, or if a part of it was removed while it was published.
+    A version is withdrawn if it contains a forgotten document, or if a part of it was removed while it was published.
     """
 
     version: Annotated[int, Field(ge=1)]

@@ -1,8 +1,8 @@
 """Checks of a snapshot's arrays, made before anything computes with them.
 
-A pack may match its digest and still hold values that would make trusting code allocate any amount of memory, loop
-forever, or read the wrong rows. So types, shapes, rows and pointers are checked when a pack is opened: against its
-schema, against each other, and against the row counts in the manifest.
+A pack may match its digest and still contain values that would make trusting code allocate any amount of memory, loop
+forever, or read the wrong rows. So types, shapes and values are checked when a pack is opened: against its schema,
+against each other, and against the row counts in the manifest.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from indexmill.store.manifest import Manifest
 from indexmill.store.pack_schema import Array, Arrays, PackSchema, shape_problem, split_dimension
 
 _PIECE = 1 << 20
-"""The number of values checked at a time."""
+"""The number of values compared at a time."""
 
 _KINDS = {"integer": "iu", "unsigned": "u", "float": "f"}
 
 
 class ArrayLengths:
-    """The lengths that a snapshot's manifest requires of its arrays, or sets as bounds for their values."""
+    """The lengths of a snapshot's arrays, and the bounds of their values, that its manifest requires."""
 
     def __init__(self, manifest: Manifest) -> None:
         self._all: dict[str, int] = {}
@@ -48,8 +48,8 @@ class ArrayLengths:
     def of(self, name: str) -> Mapping[str, int]:
         """Return the lengths that apply to an artifact.
 
-        ``passages`` are the rows of that table in all shards, ``own passages`` those in the shard of the artifact's
-        label, ``dimensions`` the length of a passage's vector.
+        ``passages`` is the number of rows of that table in all shards, ``own passages`` the number in the shard of the
+        artifact's label, ``dimensions`` the length of a passage's vector.
         """
         return ChainMap(self._by_label.get(name.partition("/")[2], {}), self._all)
 
@@ -90,7 +90,7 @@ def _value_problems(name: str, array: npt.NDArray[Any], declared: Array, lengths
         yield f"{name!r} does not ascend"
     unsigned = declared.least == 0 and array.dtype.kind == "u"
     if declared.least is not None and not unsigned and len(array) and int(array.min()) < declared.least:
-        yield f"{name!r} has the value {array.min()}; expected {declared.least} at least"
+        yield f"{name!r} has the value {array.min()}; expected at least {declared.least}"
     below, more = split_dimension(declared.below)
     bound = lengths.get(below) if below else more
     if declared.below and bound is not None and len(array) and int(array.max()) >= bound:
@@ -115,5 +115,5 @@ def row_lengths(bounds: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def layers_of(offsets: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """Return the layer of each row, given the first row of each layer, and the end."""
+    """Return the layer of each row. offsets: the first row of each layer, and the number of rows."""
     return np.arange(len(offsets) - 1).repeat(row_lengths(offsets))

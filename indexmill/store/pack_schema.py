@@ -1,8 +1,8 @@
 """Schemas of the arrays in packs, declared once for the writer, the reader and the documentation.
 
 A dimension is a length: an integer, or a name, optionally plus an integer (``"nodes"``, ``"nodes + 1"``). Equal
-names in one pack are equal lengths. The name ``dimensions`` is the length of a passage's vector; names that
-``PackSchema.tables`` lists are the rows of a table, in all shards (``"passages"``) or, with ``own`` before it, in the
+names in one pack mean equal lengths. The name ``dimensions`` is the length of a passage's vector. The names listed in
+``PackSchema.tables`` are row counts of a table: in all shards (``"passages"``) or, with the prefix ``own``, in the
 shard or group of the artifact's label (``"own passages"``). Every other name is local to the pack.
 """
 
@@ -41,9 +41,9 @@ def split_dimension(dimension: Dimension) -> tuple[str, int]:
 class Array:
     """One array: its type, dimensions, content, and the bounds of its values.
 
-    holds: its content, for the documentation. into: the values ascend from 0 to this length; they are the offsets of
-    each row's entries, and the end. below, least: every value is less than `below` and at least `least`. rising: no
-    value is less than the one before it.
+    holds: describes the content, for the documentation. into: if set, the values are the offsets of each row's entries
+    and the end of the last, so they ascend from 0 to this length. below, least: every value is less than `below` and at
+    least `least`. rising: True if the values never decrease.
     """
 
     dtype: str
@@ -73,10 +73,10 @@ class Array:
 
 @dataclass(frozen=True)
 class PackCheck:
-    """A condition on several arrays together.
+    """A condition that relates several arrays.
 
-    holds: the condition as a sentence. arrays: the names of the arguments of ``problems``, in order. problems: yields
-    the violations; called after types, shapes and bounds are checked.
+    holds: the condition as a sentence. arrays: the names of the arrays that ``problems`` takes, in order. problems: a
+    function that yields the violations; called after types, shapes and bounds are checked.
     """
 
     holds: str
@@ -86,7 +86,7 @@ class PackCheck:
 
 @dataclass(frozen=True)
 class PackSchema:
-    """The arrays of a pack by name, and the tables whose rows are among their dimensions."""
+    """The arrays of a pack by name, and the tables whose row counts are among their dimensions."""
 
     holds: str
     arrays: Mapping[str, Array]
@@ -105,7 +105,7 @@ class PackSchema:
                 raise ValueError(f"the check {check.holds!r} is about {name!r}, which is not an array of the pack")
 
     def conform(self, arrays: Mapping[str, Any]) -> dict[str, npt.NDArray[Any]]:
-        """Check arrays' names, types and shapes, not their values, and return them; ValueError names a violation."""
+        """Check the arrays' names, types and shapes, not their values, and return them; raises ValueError."""
         if missing := sorted(set(self.arrays) - set(arrays)):
             raise ValueError(f"the pack lacks {missing}; it has {sorted(arrays)}")
         if unknown := sorted(set(arrays) - set(self.arrays)):
@@ -121,7 +121,7 @@ class PackSchema:
 
 
 def shape_problem(name: str, shape: tuple[int, ...], array: Array, sizes: dict[str, int]) -> str:
-    """Describe how a shape differs from the array's dimensions; empty if it fits. sizes: lengths, extended here."""
+    """Describe how a shape differs from the array's dimensions; empty if it fits. Adds new lengths to `sizes`."""
     if len(shape) != len(array.shape):
         return f"{name!r} has the shape {shape}; expected {len(array.shape)} dimensions"
     for actual, dimension in zip(shape, array.shape, strict=True):
@@ -166,7 +166,7 @@ def keys(rows: str, holds: str) -> Array:
 
 
 def pointers(rows: str, into: str, holds: str, dtype: str = "int64") -> Array:
-    """Declare an array with the offset of each row's entries, and the end."""
+    """Declare an array with the offset of each row's entries, and the end of the last."""
     return Array(dtype, (f"{rows} + 1",), holds, into=into)
 
 
@@ -183,9 +183,9 @@ def sparse(
     types: tuple[str, str] = ("int64", "int32"),
     **beside: tuple[str, str],
 ) -> dict[str, Array]:
-    """Declare the arrays of a sparse matrix by rows.
+    """Declare the arrays of a sparse matrix in compressed row form.
 
-    types: of the pointers and of the columns. beside: the type and content of further arrays, with a value per link.
+    types: the types of the pointers and the column indices. beside: type and content of further arrays, by suffix.
     """
     links = f"{name} links"
     return {

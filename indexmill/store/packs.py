@@ -1,13 +1,13 @@
-"""Packs: several named arrays in one file that a reader maps into memory.
+"""Packs: files of several named arrays, which a reader maps into memory.
 
     offset 0        8 bytes    magic, b"IMPACK1\\n"
     offset 8        8 bytes    length of the header, unsigned, little-endian
     offset 16       header     canonical JSON: {"arrays": [{"dtype", "name", "offset", "shape"}, ...]}
     data            arrays     raw, C order, little-endian
 
-The data begins at the first multiple of 64 after the header; `offset` counts from there. Arrays are ordered by name and
-each begins at the next multiple of 64; the gaps are zeros and the file ends with the last array's last byte. So names,
-types and shapes determine every byte but the values, and a header that differs is rejected.
+The data begins at the first multiple of 64 after the header; `offset` counts from there. Arrays are ordered by name,
+and each begins at the next multiple of 64. Gaps are filled with zeros, and the file ends with the last byte of the last
+array. So names, types and shapes determine every byte but the values, and any other header is rejected.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ def _aligned(position: int) -> int:
 def _little(dtype: DTypeLike) -> np.dtype[Any]:
     kind = np.dtype(dtype).newbyteorder("<")
     if kind.str not in DTYPES:
-        raise TypeError(f"a pack cannot hold {np.dtype(dtype)}: expected one of {', '.join(sorted(DTYPES))}")
+        raise TypeError(f"a pack cannot contain {np.dtype(dtype)}: expected one of {', '.join(sorted(DTYPES))}")
     return kind
 
 
 def _check_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
-    """Return the shape, if numpy can represent it: numpy multiplies the non-zero lengths even of an empty array."""
+    """Return a shape that numpy can represent; numpy multiplies the non-zero lengths even for an empty array."""
     if len(shape) > _MOST_DIMENSIONS or any(type(length) is not int or length < 0 for length in shape):
         raise ValueError(f"an array cannot have the shape {shape!r}")
     if math.prod(length for length in shape if length) > _MOST_VALUES:
@@ -99,10 +99,10 @@ def write_pack(path: None, arrays: Mapping[str, NDArray[Any]]) -> bytes: ...
 @overload
 def write_pack(path: Path | BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> int: ...
 def write_pack(path: Path | BinaryIO | None, arrays: Mapping[str, NDArray[Any]]) -> bytes | int:
-    """Write arrays as a pack: into a new file or an open, empty one (returns its size), or, without a path, as bytes.
+    """Write arrays as a pack to a new file, or to an open, empty file, and return its size; without a path, as bytes.
 
-    Raises TypeError for a dtype outside `DTYPES`, ValueError for arrays that a pack cannot describe, FileExistsError
-    if the file exists. A file that cannot be written completely is removed.
+    Raises TypeError for a dtype that is not in `DTYPES`, ValueError for arrays that a pack cannot describe,
+    FileExistsError if the file exists. A file that cannot be written completely is removed.
     """
     declared = {check_name(name): (_little(array.dtype), _check_shape(array.shape)) for name, array in arrays.items()}
     entries, _ = _lay_out(declared)
@@ -135,10 +135,10 @@ def _write(file: BinaryIO, header: bytes, entries: list[_Entry], arrays: Mapping
 
 
 class Pack(Mapping[str, NDArray[Any]]):
-    """The arrays of a file, read-only and mapped: a page is read when it is touched.
+    """The arrays of a file, read-only and mapped into memory: a page is read when it is first used.
 
-    The map lives as long as any of its arrays, and keeps no file open: a reader maps more packs than the thousand files
-    that a process may usually open.
+    The mapping lives as long as any of its arrays, and keeps no file open: a reader maps more packs than the thousand
+    files that a process may usually open.
     """
 
     def __init__(self, path: Path, buffer: pa.Buffer, start: int, entries: list[_Entry]) -> None:
@@ -174,17 +174,17 @@ class Pack(Mapping[str, NDArray[Any]]):
 
 
 def open_pack(path: Path) -> Pack:
-    """Map a pack into memory; CorruptBlob unless every byte of its layout is a pack's. Nothing is executed."""
+    """Map a pack into memory without executing anything; raises CorruptBlob if its layout is not that of a pack."""
     try:
         with open_regular(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
             prefix = file.read(_PREFIX.size)
             if len(prefix) < _PREFIX.size:
-                raise CorruptBlob(f"{path} is not a pack: {size} bytes are less than its first {_PREFIX.size}")
+                raise CorruptBlob(f"{path} is not a pack: it has {size} bytes; expected at least {_PREFIX.size}")
             magic, length = _PREFIX.unpack(prefix)
             if magic != MAGIC:
-                raise CorruptBlob(f"{path} is not a pack: it begins with {magic!r}, expected {MAGIC!r}")
+                raise CorruptBlob(f"{path} is not a pack: it begins with {magic!r}; expected {MAGIC!r}")
             if length > min(_LONGEST_HEADER, size - _PREFIX.size):
                 raise CorruptBlob(f"{path} says its header has {length} bytes; the file has {size}")
             header = file.read(length)
@@ -200,7 +200,7 @@ def open_pack(path: Path) -> Pack:
 def map_pack(path: Path, start: int, schema: Mapping[str, Any]) -> Pack:
     """Map a pack that has been opened before, without reading its header.
 
-    start: the offset of its data. schema: its ``Pack.schema``. Raises CorruptBlob if the file has another size.
+    start: the offset of the pack's data. schema: its ``Pack.schema``. Raises CorruptBlob if the file has another size.
     """
     declared = {name: (np.dtype(entry["dtype"]), tuple(entry["shape"])) for name, entry in schema.items()}
     entries, data = _lay_out(declared)
@@ -212,8 +212,8 @@ def _mapped(path: Path, size: int) -> pa.Buffer:
     import pyarrow as pa
 
     try:
-        with pa.memory_map(os.fsencode(path)) as file:  # numpy's and Python's maps keep a descriptor each
-            buffer = file.read_buffer(1).parent  # reading all of it would read ahead
+        with pa.memory_map(os.fsencode(path)) as file:  # numpy's and Python's mappings keep a descriptor each
+            buffer = file.read_buffer(1).parent  # reading the whole file would read ahead
     except OSError as error:
         raise CorruptBlob(f"{path} cannot be read: {error.strerror or error}") from error
     if buffer.size != size:
@@ -222,18 +222,18 @@ def _mapped(path: Path, size: int) -> pa.Buffer:
 
 
 def _parse(header: bytes, path: Path) -> tuple[list[_Entry], int]:
-    """Read the entries of a header; raises CorruptBlob unless it equals the header that this module writes for them."""
+    """Read the entries of a header; raises CorruptBlob if this module would write another header for them."""
     try:
         listed = json.loads(header)["arrays"]
         declared = {}
         for item in listed:
             name, dtype, shape = item["name"], item["dtype"], item["shape"]
             if not isinstance(name, str) or dtype not in DTYPES:
-                raise CorruptBlob(f"{path} has an array {name!r} of type {dtype!r}, which a pack cannot hold")
+                raise CorruptBlob(f"{path} has an array {name!r} of type {dtype!r}, which a pack cannot contain")
             declared[check_name(name)] = (np.dtype(dtype), _check_shape(shape))
         entries, length = _lay_out(declared)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise CorruptBlob(f"{path} has no readable header: {error!r}") from error
     if _header(entries) != header:
-        raise CorruptBlob(f"{path} has a header with other names, offsets or order than its layout requires")
+        raise CorruptBlob(f"{path} has a header whose names, offsets or order differ from what its layout requires")
     return entries, length

@@ -1,4 +1,4 @@
-"""HTML pages as files: written atomically, and never over another file."""
+"""Writing HTML pages atomically, and never over a file that is not such a page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _HEAD = 4096
-"""The bytes at the beginning of a page that contain its generator."""
+"""The number of bytes at the start of a page that are searched for its generator."""
 
 
 def write_page(path: Path, page: str, generator: str) -> None:
@@ -23,7 +23,7 @@ def write_page(path: Path, page: str, generator: str) -> None:
 
     generator: the command that writes it, as in the page's head: ``<meta name="generator" content="...">``.
 
-    Raises BadInput if the file cannot be written, or exists and is not such a page, such as a device; DiskFull.
+    Raises BadInput if the file cannot be written or is not such a page, DiskFull if the disk is full.
     """
     try:
         if path.exists() and not _is_page(path, generator):
@@ -37,9 +37,9 @@ def write_page(path: Path, page: str, generator: str) -> None:
 
 
 def page_environment(what: str, instead: str = "", **settings: Any) -> Environment:
-    """Return the environment of a page's template, which escapes all texts and rejects unknown names.
+    """Return the environment of a page's template, which escapes all values and rejects unknown names.
 
-    settings: further ones of Jinja. Raises ModelUnavailable without Jinja; what, instead: see ``not_installed``.
+    what, instead: see ``not_installed``. settings: further settings of Jinja. Raises ModelUnavailable without Jinja.
     """
     try:
         import jinja2

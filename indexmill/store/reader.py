@@ -1,7 +1,6 @@
-"""Reading of a store: versions, aliases, holds, manifests and blobs.
+"""Reading a store: versions, aliases, holds, manifests and blobs.
 
-Nothing here writes to the store or locks it: a store on a read-only mount, or one that a build is extending, can be
-read.
+Nothing here writes to the store or locks it, so a store can be read from a read-only mount and during a build.
 """
 
 from __future__ import annotations
@@ -63,12 +62,12 @@ class _Listing:
 class StoreReader:
     """A store, read-only. Safe to use from many threads.
 
-    Raises SnapshotNotFound, UnsupportedFormat or CorruptBlob if there is no store that this indexmill can read: at once
-    for a folder, and for an object store when it turns out to hold no version.
+    Raises SnapshotNotFound, UnsupportedFormat or CorruptBlob if this indexmill can read no store there. A folder
+    is checked at once; an object store is checked only when no version is found in it.
     """
 
     def __init__(self, where: str | os.PathLike[str], cache: BlobCache | None = None) -> None:
-        """where: a folder or URL. cache: for the blobs of an object store."""
+        """where: a folder or URL. cache: the cache for blobs of an object store."""
         self.files = open_files(where, cache)
 
     def __repr__(self) -> str:
@@ -93,7 +92,7 @@ class StoreReader:
         return self._listing().numbers(ref_prefix(BRANCH))
 
     def ref(self, version: int) -> Ref:
-        """Return the ref of a version; SnapshotNotFound if there is none, CorruptBlob if it is damaged."""
+        """Return the ref of a version; raises SnapshotNotFound if there is none, CorruptBlob if it is damaged."""
         name = ref_name(BRANCH, max(version, 0))  # no version has the number 0
         try:
             ref = self._record(Ref, name)
@@ -105,11 +104,11 @@ class StoreReader:
                 which += f" (its record {name} is missing: a copy of the store may have it)"
             raise SnapshotNotFound(f"{self.url} has no version {which}: it has {self._there(listing)}") from None
         if ref.version != version:
-            raise CorruptBlob(f"{self.url}/{name} says that it is version {ref.version}, expected {version}")
+            raise CorruptBlob(f"{self.url}/{name} says that it is version {ref.version}; expected {version}")
         return ref
 
     def _there(self, listing: _Listing) -> str:
-        """List the versions that can be opened, in words: "versions 1, 3 to 5"."""
+        """Describe the versions that can be opened, such as "versions 1, 3 to 5"."""
         removed = set(listing.numbers(REMOVALS))
         versions = listing.numbers(ref_prefix(BRANCH))
         runs: list[list[int]] = []
@@ -133,13 +132,14 @@ class StoreReader:
             return False
 
     def newest(self) -> Ref:
-        """Return the ref of ``newest_version``; SnapshotNotFound if nothing was published yet."""
+        """Return the ref of ``newest_version``; raises SnapshotNotFound if no version was published yet."""
         return self.ref(self.newest_version())
 
     def newest_version(self) -> int:
         """Return the number of the newest version that was not removed.
 
-        If all were removed, the number of the last one; opening it reports why. SnapshotNotFound if none was published.
+        If all were removed, returns the number of the last, and opening it reports why. Raises SnapshotNotFound if none
+        was published.
         """
         return self._newest(self._listing())
 
@@ -156,7 +156,7 @@ class StoreReader:
         return [self.ref(version) for version in self.versions()]
 
     def removals(self) -> dict[int, Removal]:
-        """Return the removed versions, with the records of their removal."""
+        """Return the record of each removed version's removal, by version."""
         removed = self._listing().numbers(REMOVALS)
         return {number: self._record(Removal, removal_name(number)) for number in removed}
 
@@ -214,7 +214,7 @@ class StoreReader:
         return ref
 
     def _named(self, alias: str, listing: _Listing) -> int:
-        """Return the version that an alias points to; SnapshotNotFound if there is no such alias."""
+        """Return the version that an alias points to; raises SnapshotNotFound if there is no such alias."""
         pointed = self._pointed(alias, listing) if alias else None
         if pointed is None:
             raise SnapshotNotFound(
@@ -224,7 +224,7 @@ class StoreReader:
         return pointed
 
     def signatures(self, version: int) -> list[bytes]:
-        """Return the unchecked envelopes of a version's signatures, oldest first, at most 64."""
+        """Return the envelopes of a version's signatures without checking them: oldest first, at most 64."""
         envelopes = []
         for name in self.files.names(signature_prefix(version))[:_SIGNATURES]:
             with contextlib.suppress(NotFound, CorruptBlob):
@@ -248,7 +248,7 @@ class StoreReader:
         return ended.manifest
 
     def run_record(self, run: str, record: Literal["start", "end"]) -> dict[str, Any] | None:
-        """Return a run's record as a JSON object of unchecked content; None if there is none. Raises CorruptBlob."""
+        """Return a run's record as a JSON object; None if there is none. Raises CorruptBlob; fields are not checked."""
         name = run_name(run, record)
         try:
             data = self.files.read(name, MANIFEST_BYTES)
@@ -268,5 +268,5 @@ class StoreReader:
         return self.files.blob_bytes(digest, most, again=again)
 
     def manifest(self, digest: str) -> Manifest:
-        """Read a manifest by its digest; raises CorruptBlob, or UnsupportedFormat for another format."""
+        """Read the manifest with a digest; raises CorruptBlob, or UnsupportedFormat if its format is not supported."""
         return Manifest.from_bytes(self.blob_bytes(digest, MANIFEST_BYTES), f"{self.url}/{blob_path(digest)}")

@@ -1,4 +1,4 @@
-"""The base of every record of a store (strictly typed canonical JSON), and the types of their fields.
+"""The base class of all records of a store (strictly typed canonical JSON), and the types of their fields.
 
 A writer rejects unknown fields; a reader drops them, because the manifest itself names the oldest reader that
 understands it.
@@ -28,7 +28,7 @@ Timestamp = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\
 """A time in UTC, ISO 8601."""
 
 READING = {"unknown fields": "dropped"}
-"""The validation context of reading, when the writer may be another release."""
+"""The validation context for reading a record that another release may have written."""
 
 RECORD_ADVICE = "restore the file from a copy of the store: no build recreates it, and deleting it loses its content"
 
@@ -52,7 +52,7 @@ class Record(BaseModel):
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """Read a record without fields of newer writers; raises CorruptBlob, naming ``where``, if it is not one."""
+        """Read a record, dropping fields of newer writers; raises CorruptBlob, naming ``where``, if it is invalid."""
         try:
             return cls.model_validate_json(data, context=READING)
         except ValidationError as error:

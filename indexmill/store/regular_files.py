@@ -1,4 +1,4 @@
-"""Reading of untrusted files: regular files only, of a bounded length.
+"""Reading untrusted files: only regular files, of a bounded length.
 
 A path may turn out to be a pipe, which would block, a device, which never ends, or a file that is far too long. So the
 kind and the length of the opened file are checked before any byte is read.
@@ -15,13 +15,13 @@ from indexmill.errors import CorruptBlob
 from indexmill.text.counted import byte_size
 
 RECORD_BYTES = 1 << 20
-"""The maximum bytes of a small record, such as a ref."""
+"""The maximum size of a small record, such as a ref, in bytes."""
 
 MANIFEST_BYTES = 64 << 20
-"""The maximum bytes of a manifest (some 500,000 artifacts) and of a run's record."""
+"""The maximum size of a manifest (some 500,000 artifacts) and of a run's record, in bytes."""
 
 BLOB_BYTES = 1 << 30
-"""The maximum bytes of any other blob or record that is read whole, such as a lineage."""
+"""The maximum size of any other blob or record that is read whole, such as a lineage, in bytes."""
 
 
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -41,7 +41,7 @@ class NotRegular(Exception):
 def open_checked(path: str | Path, flags: int = 0) -> BufferedReader:
     """Open a regular file for reading; the opened file itself is checked. flags: further flags of ``os.open``.
 
-    Raises OSError as ``open`` does, NotRegular for anything else, which is not opened: opening a device may change it.
+    Raises OSError as ``open`` does, and NotRegular for anything else without opening it: that may change a device.
     """
     if not stat.S_ISREG(mode := os.stat(path).st_mode):  # noqa: PTH116 - a str, too
         raise NotRegular(mode)
@@ -72,7 +72,7 @@ def open_regular(path: Path, most: int | None = None) -> BufferedReader:
 
 
 def is_own(status: os.stat_result) -> bool:
-    """Return True for a regular file that this user alone can have written, given its status; folders may be shared."""
+    """Return True if a status is of a regular file that only this user can have written; its folder may be shared."""
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
@@ -81,5 +81,5 @@ def read_regular(path: Path, most: int) -> bytes:
     with open_regular(path, most) as file:
         data = file.read(most + 1)
     if len(data) > most:  # it has grown since the check
-        raise CorruptBlob(f"{path} has more than the {byte_size(most)} that it may have: restore it from a copy")
+        raise CorruptBlob(f"{path} is larger than the maximum of {byte_size(most)}: restore it from a copy")
     return data

@@ -1,4 +1,4 @@
-"""The software bill of materials of a snapshot: the software of its build environment, in CycloneDX's JSON."""
+"""The software bill of materials of a snapshot: the software of its build environment, in CycloneDX JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SBOM = "sbom.cdx.json"
 
 
 def read_sbom(path: Path) -> dict[str, Any]:
-    """Read the bill of materials in the artifact's verified file; raises CorruptBlob if it is no CycloneDX document."""
+    """Read the bill of materials from the artifact's verified file; raises CorruptBlob if it is not in CycloneDX."""
     try:
         with open_regular(path, MANIFEST_BYTES) as file:
             document = json.loads(file.read(MANIFEST_BYTES))

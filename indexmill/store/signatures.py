@@ -1,10 +1,10 @@
-"""Signatures of snapshots, checked before any of a manifest is parsed.
+"""Signatures of snapshots, checked before any part of a manifest is parsed.
 
-A signature is a DSSE envelope around an in-toto Statement (v1) whose subject is the SHA-256 of a manifest. Its keys are
-Ed25519. Everything in a snapshot follows from the manifest's digest, so whoever trusts the signer trusts every byte.
+A signature is a DSSE envelope around an in-toto Statement (v1) whose subject is the SHA-256 of a manifest. Keys are
+Ed25519. The manifest's digest determines every byte of a snapshot, so whoever trusts the signer trusts every byte.
 
-    refs/signatures/<version>/<number>.json     of a version of a store
-    signatures.json                             of an exported folder: a list of envelopes
+    refs/signatures/<version>/<number>.json     the signatures of a version in a store
+    signatures.json                             the signatures of an exported folder: a list of envelopes
 """
 
 from __future__ import annotations
@@ -28,24 +28,25 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 SIGNATURES_FILE = "signatures.json"
-"""The envelopes of an exported folder."""
+"""The file of an exported folder that contains its envelopes."""
 ENVELOPE_BYTES = 1 << 16
-"""The maximum bytes of an envelope."""
+"""The maximum size of an envelope in bytes."""
 
 _PAYLOAD_TYPE = "application/vnd.in-toto+json"
 _STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 _PREDICATE_TYPE = "https://indexmill.dev/attestation/snapshot/v1"
 _PRIVATE, _PUBLIC = "indexmill-ed25519-private:", "indexmill-ed25519:"
 _FUTURE = timedelta(minutes=15)
-"""The maximum lead of the signer's clock."""
+"""How far the signer's clock may be ahead."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
     """A signer's statement about a manifest.
 
-    manifest: its SHA-256. version: the number under which the signer published it. signed: the time in UTC, ISO 8601.
-    provenance: the corpus fingerprint, the code, the run and the parent, according to the signer.
+    manifest: the manifest's SHA-256. version: the number under which the signer published it. signed: the time of
+    signing in UTC (ISO 8601). provenance: the corpus fingerprint, the code, the run and the parent, as stated by the
+    signer.
     """
 
     manifest: str
@@ -83,9 +84,9 @@ class Statement:
 class Trust:
     """A trust policy: the accepted keys, and how many signatures a snapshot needs.
 
-    keys: public keys by the name of the signer. threshold: the number of different signers that must have signed.
-    least_version: the lowest accepted version number, in the signer's count. most_days: the maximum age of a signature.
-    Both prevent an old version from being served as a new one.
+    keys: public keys by signer's name. threshold: the number of different signers that must have signed. least_version:
+    the lowest accepted version number, as stated by the signer. most_days: the maximum age of a signature in days. The
+    last two prevent an old version from being served as a new one.
     """
 
     keys: Mapping[str, str]
@@ -102,7 +103,7 @@ class Trust:
 
     @classmethod
     def of(cls, policy: Trust | str | os.PathLike[str]) -> Trust:
-        """Return the policy itself, or read it from a JSON file; raises ConfigurationError for any other content."""
+        """Return the given policy, or read it from a JSON file; raises ConfigurationError if the file is not one."""
         if isinstance(policy, Trust):
             return policy
         try:
@@ -140,7 +141,7 @@ class Trust:
     def statements(
         self, manifest: str, envelopes: Iterable[bytes], now: datetime | None = None
     ) -> list[tuple[Statement, list[str]]]:
-        """Return the statements of a manifest's trusted signers, each with their names; see ``check``."""
+        """Return the statements of a manifest's trusted signers, each with its signers' names; see ``check``."""
         judged = self._judged(manifest, envelopes, now)
         return [(verdict[0], sorted(verdict[1].values())) for verdict in judged if not isinstance(verdict, str)]
 
@@ -179,7 +180,7 @@ def signed(statement: Statement, private: str) -> bytes:
 
 
 def signer(envelope: bytes) -> str | None:
-    """Return the unchecked key id in an envelope of `signed`; None for anything else."""
+    """Return the key id in an envelope without checking it; None for anything that is not an envelope."""
     try:
         return str(json.loads(envelope)["signatures"][0]["keyid"])
     except (ValueError, KeyError, TypeError, IndexError, RecursionError):

@@ -1,7 +1,7 @@
-"""Reading of a snapshot's tables: a file's schema and decoded size are checked before it is decoded.
+"""Reading a snapshot's tables: a file's schema and decoded size are checked before it is decoded.
 
-A few bytes of Parquet can encode many rows, and one value of a dictionary any number of cells. So texts are read as
-dictionaries, whose decoded size is known without decoding them.
+A few bytes of Parquet can encode many rows, and one dictionary value any number of cells. So strings are read as
+dictionaries, whose decoded size is known before they are decoded.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 LOCATIONS = "locations"
-"""The column of documents that a table lacks if none of its documents has locations."""
+"""A column of the documents' table, which is missing if none of its documents has locations."""
 
 ROWS_PER_GROUP = 65_536
-"""The maximum rows of a row group: see ``docs/format.md``."""
+"""The maximum number of rows of a row group: see ``docs/format.md``."""
 
 COLUMN_TYPES: Mapping[str, str] = {
     **dict.fromkeys(("start", "end", "ordinal", "tokens", "sentence", "layer", "level", "members"), "integer"),
@@ -34,18 +34,18 @@ COLUMN_TYPES: Mapping[str, str] = {
     "findings": "list",
     LOCATIONS: "locations",
 }
-"""The types of the columns of a snapshot's tables, by name; all others hold texts."""
+"""The types of columns in a snapshot's tables, by name; all other columns contain strings."""
 
 NULLABLE = frozenset({"source", LOCATIONS})
-"""Columns that may hold nulls."""
+"""The columns that may contain nulls."""
 
 _DECODED_BYTES = 256 << 20
 _DECODED_RATIO = 100
-"""The bounds of a decoded table's size: the first in bytes, the second as a multiple of its file's length."""
+"""The maximum size of a decoded table is the sum of the first, and the second times the length of its file."""
 
 
 def locations_type() -> pa.DataType:
-    """Return the type of the column of locations: the start in the text, the page, and the box on it or null."""
+    """Return the type of the column ``locations``: the start in the text, the page, and the box on the page or null."""
     import pyarrow as pa
 
     box = pa.list_(pa.field("element", pa.float32()))
@@ -54,9 +54,9 @@ def locations_type() -> pa.DataType:
 
 
 def read_table(path: Path, artifact: Artifact, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read the Parquet file of an artifact, all columns or some; missing locations are null.
+    """Read all or some columns of an artifact's Parquet file; missing locations are null.
 
-    Raises CorruptBlob if it is not a Parquet file, differs from the manifest's description, lacks a column, or would
+    Raises CorruptBlob if the file is not Parquet, differs from the manifest's description, lacks a column, or would
     take far more memory than a snapshot's tables do.
     """
     with _opened(path, artifact, columns) as (file, decoded):
@@ -64,7 +64,7 @@ def read_table(path: Path, artifact: Artifact, columns: Sequence[str] | None = N
 
 
 def read_batch(path: Path, artifact: Artifact, columns: Sequence[str]) -> pa.RecordBatch:
-    """Read columns of a table, in this order, each as one array. Raises as ``read_table`` does."""
+    """Read columns of a table in the given order, each as one array. Raises as ``read_table`` does."""
     import pyarrow as pa
 
     table = read_table(path, artifact, columns).select(columns)
@@ -82,7 +82,7 @@ def row_groups(path: Path, artifact: Artifact, columns: Sequence[str] | None = N
 def _opened(
     path: Path, artifact: Artifact, columns: Sequence[str] | None
 ) -> Iterator[tuple[pq.ParquetFile, Callable[[Callable[..., pa.Table]], pa.Table]]]:
-    """Yield a checked file that reads texts as dictionaries, and a function that reads and decodes tables."""
+    """Yield a checked file that reads strings as dictionaries, and a function that reads and decodes tables."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -104,7 +104,7 @@ def _opened(
 
 
 def _decoded(table: pa.Table, requested: pa.Schema, lacking: bool, artifact: Artifact, where: str) -> pa.Table:
-    """Decode dictionaries to texts; CorruptBlob if too long, or null. lacking: True to add missing locations."""
+    """Decode dictionaries to strings; raises CorruptBlob if too large, or null. lacking: True to add locations."""
     import pyarrow as pa
 
     _check_size(_decoded_bytes(table), artifact, where)
@@ -112,7 +112,7 @@ def _decoded(table: pa.Table, requested: pa.Schema, lacking: bool, artifact: Art
         if field.name not in NULLABLE and table.column(field.name).null_count:
             raise CorruptBlob(f"{where} has nulls in the column {field.name!r}")
     decoded = table.cast(requested)
-    decoded.validate(full=True)  # texts that are not UTF-8
+    decoded.validate(full=True)  # raises for strings that are not UTF-8
     if not lacking:
         return decoded
     nulls = pa.nulls(table.num_rows, locations_type())
@@ -120,14 +120,14 @@ def _decoded(table: pa.Table, requested: pa.Schema, lacking: bool, artifact: Art
 
 
 def _check_declared(file: pq.ParquetFile, artifact: Artifact, requested: pa.Schema, where: str) -> None:
-    """Raise CorruptBlob unless a file's metadata matches the manifest's table, with column types of snapshots."""
+    """Raise CorruptBlob unless a file's metadata matches the manifest, and its columns have the types of snapshots."""
     metadata = file.metadata
     if artifact.rows is not None and metadata.num_rows != artifact.rows:
         raise CorruptBlob(f"{where} has {metadata.num_rows:,} rows; the manifest says {artifact.rows:,}")
     if artifact.schema_ is not None and describe_table(file.schema_arrow) != artifact.schema_:
         raise CorruptBlob(f"{where} does not have the columns that the manifest declares")
     if len(set(requested.names)) < len(requested):
-        raise CorruptBlob(f"{where} has two columns of the same name")
+        raise CorruptBlob(f"{where} has two columns with the same name")
     for field in requested:
         if not _is(COLUMN_TYPES.get(field.name, "text"), field.type):
             expected = COLUMN_TYPES.get(field.name, "text")
@@ -160,7 +160,7 @@ def _is(expected: str, kind: pa.DataType) -> bool:
 
 
 def _decoded_bytes(table: pa.Table) -> int:
-    """Return the bytes that a table has once its dictionaries are decoded."""
+    """Return the size in bytes of a table after its dictionaries are decoded."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -177,6 +177,6 @@ def _check_size(size: int, artifact: Artifact, where: str) -> None:
     most = _DECODED_BYTES + _DECODED_RATIO * artifact.bytes
     if not 0 <= size <= most:
         raise CorruptBlob(
-            f"{where} would take {byte_size(size)} of memory; the {byte_size(artifact.bytes)} of its file may take "
-            f"{byte_size(most)} at most: open a snapshot that a build published"
+            f"{where} would take {byte_size(size)} of memory; the maximum for a file of {byte_size(artifact.bytes)} is "
+            f"{byte_size(most)}: open a snapshot that a build published"
         )

@@ -98,9 +98,9 @@ def verify(store: StoreReader, version: int | None = None) -> Verification:
 
 
 def check_artifacts(manifest: Manifest, open_local: Callable[[Artifact], Path]) -> tuple[list[Artifact], list[Problem]]:
-    """Check the content of each artifact against its entry in the manifest; `open_local` checks its bytes.
+    """Check the content of each artifact against its entry in the manifest.
 
-    Returns the artifacts whose bytes are right, and all problems.
+    open_local: checks an artifact's bytes and returns its file. Returns the artifacts with correct bytes, and problems.
     """
     checked: list[Artifact] = []
     problems: list[Problem] = []

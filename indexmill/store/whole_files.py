@@ -1,4 +1,4 @@
-"""Atomic replacement of files that other programs read: they see the old file or the new one, each complete."""
+"""Replacing files atomically: programs that read a file see either the complete old one or the complete new one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def write_whole(path: Path, pieces: Iterable[str], mode: int | None = None) -> None:
-    """Write a UTF-8 text file atomically; raises OSError. mode: its permissions, by default as for any new file."""
+    """Write a UTF-8 text file atomically; raises OSError. mode: its permissions; the default is as for any new file."""
     draft = None
     try:
         handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

@@ -1,16 +1,16 @@
-"""Canonical names: the key that all mentions of one entity share.
+"""Canonical names: the keys that all mentions of an entity share.
 
 LinearRAG aligns passages through shared entities (section 2.3), so two surface forms of one name must give one key.
 ``canonical_name`` folds variants of writing that do not change the meaning:
 
-- compatibility forms (NFKC), case, and the accents of Latin, Greek and Cyrillic letters (``Bråk`` = ``Brak``);
+- compatibility forms (NFKC), case, and accents of Latin, Greek and Cyrillic letters (``Bråk`` = ``Brak``);
 - punctuation, with the spaces that tokenised corpora put around it (``Limburg- Styrum`` = ``Limburg-Styrum``), but
-  ``C++`` and ``C#`` stay apart from ``C``;
+  ``C++`` and ``C#`` differ from ``C``;
 - possessives (``Lothair II's`` = ``Lothair II``) and a leading ``the`` (``The Beatles`` = ``Beatles``);
 - dotted initials and acronyms (``J. R. R. Tolkien`` = ``J.R.R. Tolkien``, ``W.A.S.P.`` = ``WASP``);
 - the order of a date's parts (``March 20, 1890`` = ``20 March 1890``).
 
-A qualifier in parentheses belongs to a title; the recogniser handles it, so it stays here.
+A qualifier in parentheses belongs to a title; it is kept here, since the recogniser handles it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy.typing as npt
 from indexmill.text.normalise import normalise
 
 MAX_NAME_LENGTH = 200
-"""The maximum length of a canonical name in characters; anything longer is text, not a name, and has no key."""
+"""The maximum length of a canonical name in characters; a longer string is text, not a name, and has no key."""
 
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
 
@@ -37,7 +37,7 @@ _KEEP_SIGNS = re.compile(r"(?<=[^\W_])(?:\+{2}|#)(?![\w+#])")
 _PUNCTUATION = re.compile(r"[\W_]+")
 _MONTH_FIRST = re.compile(rf"({_MONTHS}) (\d{{1,2}})(?: (\d{{3,4}}))?")
 
-# Private-use letters, hence never in a name, that replace the two kept signs while other punctuation is removed.
+# Private-use letters, which no name contains; they replace the two kept signs while other punctuation is removed.
 _PLUS_PLUS, _SHARP = "\ue000", "\ue001"
 
 
@@ -59,7 +59,7 @@ def canonical_name(surface: str) -> str:
 
 
 def canonical_words(text: str) -> list[str]:
-    """Return the words of a running text of any length, folded as ``canonical_name`` folds them, articles included."""
+    """Return the words of a text of any length, with articles, folded as ``canonical_name`` folds them."""
     return _fold(text).split()
 
 
@@ -69,7 +69,7 @@ def entity_id(name: str) -> str:
 
 
 def _digests(names: Sequence[str]) -> bytes:
-    """Return the SHA-256 digests of some names, 32 bytes each."""
+    """Return the concatenated SHA-256 digests of names, 32 bytes each."""
     sha256 = hashlib.sha256
     return b"".join([sha256(b"entity\0" + name.encode("utf-8", "surrogatepass")).digest() for name in names])
 
@@ -77,8 +77,8 @@ def _digests(names: Sequence[str]) -> bytes:
 class NameIndex:
     """Finds entities by canonical name in a table ordered by entity id, with eight bytes per entity.
 
-    keys: ``(n_entities,) uint64``, the first 16 hexadecimal digits of each entity id, ascending; may be a memory map.
-    A lookup is a binary search, so opening a graph of millions of entities builds nothing.
+    keys: ``(n_entities,) uint64``, the first 16 hexadecimal digits of each entity id, ascending; may be memory-mapped.
+    A lookup is a binary search, so that opening a graph of millions of entities builds no index.
     """
 
     def __init__(self, keys: npt.NDArray[np.uint64]) -> None:

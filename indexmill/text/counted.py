@@ -26,9 +26,9 @@ def bytes_of(text: str) -> int:
 
 
 def counted(number: int, singular: str, plural: str | None = None) -> str:
-    """Format a number with separated thousands, followed by its noun in the singular or plural.
+    """Format a number with thousands separators, followed by its noun in the singular or plural.
 
-    plural: such as "rows were" for "row was"; by default built from ``singular``, whose last word is a noun.
+    plural: the plural, such as "rows were" for "row was"; by default derived from ``singular``, which ends in a noun.
     """
     if number == 1:
         return f"1 {singular}"

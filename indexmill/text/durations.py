@@ -1,4 +1,4 @@
-"""Durations for display, and timestamps of log lines."""
+"""Formatting of durations, and timestamps of log lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TIMESTAMPS = "INDEXMILL_TIMESTAMPS"
 
 
 def duration(seconds: float) -> str:
-    """Format a duration to the second, or below ten seconds to the tenth: `0.4 s`, `3 min 12 s`, `1 h 03 min`."""
+    """Format a duration to the second, or to the tenth below ten seconds: `0.4 s`, `3 min 12 s`, `1 h 03 min`."""
     if round(seconds, 1) < 10:
         return f"{max(seconds, 0.0):.1f} s"
     whole = round(seconds)

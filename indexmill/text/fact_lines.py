@@ -1,4 +1,4 @@
-"""Facts as a page of text: labels with aligned values, and short digests."""
+"""Facts as lines of text: labels with aligned values, and shortened digests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def facts(pairs: Sequence[tuple[str, str]], indent: int = 2) -> list[str]:
 
 
 def number(value: int) -> str:
-    """Format a count with separated thousands."""
+    """Format a count with thousands separators."""
     return f"{value:,}"
 
 

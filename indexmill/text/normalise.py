@@ -1,8 +1,8 @@
-"""Unicode's normal forms, in time linear in the text.
+"""Unicode normalisation in time linear in the text's length.
 
 Python sorts the combining marks of a letter by insertion, so a hundred thousand marks on one letter take minutes.
-Unicode's Stream-Safe Text Format (UAX #15, section 13) has at most thirty in a row, more than any language writes:
-longer runs are split by combining grapheme joiners, which belong to no word.
+Unicode's Stream-Safe Text Format (UAX #15, section 13) has at most thirty in a row, more than any language needs.
+Longer runs are split by combining grapheme joiners, which belong to no word.
 """
 
 from __future__ import annotations

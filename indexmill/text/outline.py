@@ -1,4 +1,4 @@
-"""Hierarchies as text: selection of the nodes to draw, and their drawing."""
+"""Hierarchies as text: selecting and drawing nodes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WIDTH = 120
 
 
 def largest(rows: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], count: int) -> list[int]:
-    """Return the ``count`` largest of some nodes, the largest first, ties by row."""
+    """Return the rows of the ``count`` largest nodes, the largest first, with ties by row."""
     order = (-sizes[rows]).argsort(kind="stable")
     nodes: list[int] = rows[order[:count]].tolist()
     return nodes
@@ -37,7 +37,7 @@ def outlined(
     node: Callable[[int], dict[str, Any]],
     members: Callable[[int], npt.NDArray[np.int64] | None],
 ) -> list[dict[str, Any]]:
-    """Select the upper part of a hierarchy: ``node(row)`` of each node, with ``below`` and ``children`` if it is inner.
+    """Select the upper part of a hierarchy: ``node(row)`` per node, with ``below`` and ``children`` for inner nodes.
 
     sizes: ``(n_nodes,)``, the number of things under each node. depth: layers from the roots down. width: the maximum
     number of roots, and of members per node, the largest first. members: the rows directly below a node; None for a
@@ -62,7 +62,7 @@ def outlined(
 
 
 def drawn(outline: dict[str, Any], line: Callable[[dict[str, Any]], str], unit: str) -> list[str]:
-    """Draw ``outline["tree"]`` as lines; a last line counts the omitted roots (of ``outline["roots"]``)."""
+    """Draw ``outline["tree"]`` as lines; a last line counts omitted roots, if any."""
     lines = []
     for node in outline["tree"]:
         lines += [_fitted(line(node), ""), *_under(node, "", line, unit)]
@@ -71,7 +71,7 @@ def drawn(outline: dict[str, Any], line: Callable[[dict[str, Any]], str], unit: 
 
 
 def _under(node: dict[str, Any], indent: str, line: Callable[[dict[str, Any]], str], unit: str) -> list[str]:
-    """Draw the nodes below a node, a line each; ``unit`` is the key of the nodes' counts."""
+    """Draw the nodes below a node, one per line. unit: the key of the nodes' counts."""
     children = node.get("children")
     if not children:
         return []

@@ -1,4 +1,4 @@
-"""Corpus text in messages and tables: it is data, and must not control a terminal or break a column."""
+"""Printing corpus text in messages and tables: it is data, and must not control a terminal or break a column."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Convert a text to one line that breaks no table; ids, titles and file names may hold control characters.
+    """Convert a text to one line that breaks no table; ids, titles and file names may contain control characters.
 
     Line ends and tabs become spaces; other control characters, and those that change the direction, become U+FFFD.
     """
@@ -28,7 +28,7 @@ _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def escaped(name: str) -> str:
-    """Write an id or a name as one line on which everything is visible: `a\\nb` for one with a line break.
+    """Write an id or a name as one line on which every character is visible, such as `a\\nb` for a line break.
 
     Line ends, control characters and those that change the direction are written as Python and JSON escape them; bytes
     of a file name that are not UTF-8 as `\\xff`.
@@ -44,7 +44,7 @@ def is_utf8(name: str) -> bool:
 
 
 def utf8_name(name: str) -> str:
-    """Escape the parts of a name or path that UTF-8 cannot hold: `a\\xff.md` for a name with the byte FF."""
+    """Escape the parts of a name or path that UTF-8 cannot encode: `a\\xff.md` for a name with the byte FF."""
     return _SURROGATE.sub(lambda match: _code(match[0]), name)
 
 

@@ -14,7 +14,7 @@ _COMBINING = frozenset({"Mn", "Me", "Cf"})
 
 
 def display_width(text: str) -> int:
-    """Count a text's terminal columns: two for East Asian wide characters, none for combining ones, else one."""
+    """Count a text's terminal columns: two per East Asian wide character, none per combining mark, else one."""
     if text.isascii():
         return len(text)
     return sum(map(_width, text))
@@ -48,7 +48,7 @@ def padded(text: str, columns: int, *, right: bool = False) -> str:
 
 
 def columns_of(stream: TextIO) -> int:
-    """Return the current width of a terminal, at most COLUMNS if that is set; 80 if neither is known."""
+    """Return a terminal's current width, at most COLUMNS if that is set; 80 if neither is known."""
     widths = []
     with contextlib.suppress(ValueError):
         widths.append(int(os.environ.get("COLUMNS", "")))
@@ -107,7 +107,7 @@ class Glyphs:
         return self.full * filled + self.empty * (width - filled)
 
     def spinner(self, beat: int) -> str:
-        """Return the character of the spinner at a beat."""
+        """Return the spinner's character for a beat."""
         return self.turning[beat % len(self.turning)]
 
 
@@ -116,7 +116,7 @@ _ASCII = Glyphs("#", ".", "|/-\\")
 
 
 def glyphs_of(stream: TextIO) -> Glyphs:
-    """Return characters that the stream's encoding supports; any for a stream without an encoding."""
+    """Return glyphs that the stream's encoding supports; a stream without an encoding supports all."""
     encoding = getattr(stream, "encoding", None) or "utf-8"
     try:
         (_GLYPHS.full + _GLYPHS.empty + _GLYPHS.turning).encode(encoding)

@@ -1,4 +1,4 @@
-"""Terms: the index words of a text, the same for passages and questions, in any script.
+"""Terms: the words under which a text is indexed, for passages and questions in any script.
 
 - *Folding.* Compatibility forms (NFKC), case, the accents of Latin, Greek and Cyrillic letters and the vowel points of
   Hebrew and Arabic are folded (``Régis`` = ``REGIS``); marks that spell, as in Devanagari, stay.
@@ -7,9 +7,9 @@
   ``read_parquet``, ``--dry-run``, ``node.js``, ``HTMLParser``. Dotted initials lose their dots (``U.S.`` = ``US``),
   the whole has no apostrophes (``O'Brien`` = ``OBrien``), and ``C++`` and ``C#`` differ from ``C``.
 - *Stems.* A word of ASCII letters is cut to its English stem (``bridges`` = ``bridge``, ``resized`` = ``resizing``):
-  Porter 2, by the library of the Snowball project.
-- *Scripts without spaces* between words (Chinese, Japanese, Thai, ...; and Korean, for its particles): every character,
-  and every pair of neighbours.
+  Porter 2, by the Snowball project's library.
+- *Scripts without spaces* between words (Chinese, Japanese, Thai, ...; and Korean, for its particles): every character
+  and every pair of neighbours is a term.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ UNSPACED = (
 """Characters of scripts without spaces between words, and of Korean, as the content of a regular expression's class."""
 
 _MARKS = ((0x300, 0x1E00), (0x20D0, 0x2100), (0x2CE0, 0x2E00), (0x302A, 0x30A0), (0xA660, 0xAC00), (0xFE20, 0xFE30))
-"""The blocks of Unicode that hold combining marks; those of rare historic scripts are omitted."""
+"""The Unicode blocks that contain combining marks, except those of rare historic scripts."""
 
 _ACCENTS = re.compile("[\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u065f\u0670]")
 _INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180b-\u180e\u200c-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff]")
@@ -49,7 +49,7 @@ _SIGNS = ("++", "#")
 _SHORT = 32
 """The maximum length of a token that is cached beyond its shard."""
 _LEAST_STEMMED = 4
-"""The minimum length of a word that is stemmed: shorter ones are acronyms as often as words."""
+"""The minimum length of a word that is stemmed: shorter words are often acronyms."""
 
 
 class Analyser:
@@ -59,7 +59,7 @@ class Analyser:
         self._cache: dict[str, tuple[str, ...]] = {}
 
     def terms(self, text: str) -> list[str]:
-        """Return the terms of a text in order, repetitions included."""
+        """Return the terms of a text in order, with repetitions."""
         cache = self._cache
         return [
             term for token in _tokens(text) for term in cache.get(token) or cache.setdefault(token, _terms_of(token))
@@ -76,7 +76,7 @@ class Analyser:
 
 
 def term_keys(terms: Iterable[str]) -> npt.NDArray[np.uint64]:
-    """Return the keys ``(n_terms,) uint64`` of some terms, in their order: the first eight bytes of their SHA-256."""
+    """Return the keys of terms, ``(n_terms,) uint64``: the first eight bytes of each term's SHA-256."""
     sha256 = hashlib.sha256
     digests = b"".join([sha256(term.encode("utf-8", "surrogatepass")).digest() for term in terms])
     return np.frombuffer(digests, dtype=">u8")[::4].astype(np.uint64)

@@ -1,4 +1,4 @@
-"""Text tables."""
+"""Formatting of text tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def table(
     columns: int | None = None,
     style: TerminalStyle = PLAIN,
 ) -> str:
-    """Format a table with a header and aligned columns: numbers to the right, the rest to the left.
+    """Format a table with a header and aligned columns: numbers to the right, others to the left.
 
     right: titles of further columns that are aligned to the right, such as formatted numbers. columns: the width of the
     table, to which the last column is cut; None for any.

@@ -294,7 +294,7 @@ def test_what_cannot_work_is_told_before_anything_is_made(quick: Path, monkeypat
     rows = documents(3)
     with LlmServer() as server:
         server.embeddings.takes_dimensions = None
-        with pytest.raises(LlmForbidden, match=r"vectors of 64 numbers, and 32 were expected: it ignores"):
+        with pytest.raises(LlmForbidden, match=r"vectors of dimension 64; expected 32: it ignores"):
             build(chosen(quick / "a", server, rows, embed={"dimensions": 32}))
         server.embeddings.takes_dimensions = False
         with pytest.raises(LlmForbidden, match=r"has a fixed dimension: set embed.dimensions to null"):
@@ -327,7 +327,7 @@ def test_a_model_that_changes_its_dimension_stops_the_next_night(quick: Path) ->
         build(chosen(quick / "store", server, rows))
         server.embeddings.native = 128
         with pytest.raises(
-            LlmForbidden, match=r"vectors of 128 numbers, and 64 were expected: the name now refers to another model"
+            LlmForbidden, match=r"vectors of dimension 128; expected 64: the name now refers to another model"
         ):
             build(chosen(quick / "store", server, edited(rows)))
 

@@ -101,7 +101,7 @@ HOSTILE = {
     "an id without end": signed(makes="x" * 5000),
     "a clock of its own": signed(created="yesterday"),
     "a lone surrogate": signed().replace(b'"words"', b'"\\ud800"'),
-    "a name twice": signed().replace(b'{"about"', b'{"about":[],"about"'),
+    "a duplicate name": signed().replace(b'{"about"', b'{"about":[],"about"'),
     "deep": b"[" * 200_000 + b"\n",
     "not UTF-8": b"\xff\xfe\n",
 }

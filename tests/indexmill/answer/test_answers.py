@@ -223,7 +223,7 @@ def test_the_context_is_cut_to_a_budget_in_whole_hits_the_best_first() -> None:
     assert fit_to_budget(hits, 51) == [hits[0], hits[2], hits[3]]
     assert fit_to_budget(hits, 1) == [hits[3]]
     assert fit_to_budget([], 1) == []
-    with pytest.raises(BadInput, match="token_budget is 5, and the shortest of 2 hits has 40 tokens"):
+    with pytest.raises(BadInput, match="token_budget is 5, but the shortest of 2 hits has 40 tokens"):
         fit_to_budget(hits[:2], 5)
 
 

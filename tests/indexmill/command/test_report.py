@@ -96,7 +96,7 @@ def test_an_exported_folder_is_reported_about_and_not_compared(run: Run, nights:
     ("words", "said"),
     [
         (["7"], "no version 7"),
-        (["--compare", "2"], "name another one"),
+        (["--compare", "2"], "name another version"),
         (["2", "--alias", "prod"], "expected at most one of them"),
         (["nobody"], "no alias 'nobody'"),
     ],

@@ -271,8 +271,8 @@ def test_tables_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     loops = related.set_column(related.schema.get_field_index("target"), "target", related["source"])
     for version, (name, table, message) in enumerate(
         (
-            ("described/e0", read_written(writer, "described/e1"), "'described' has an entity twice"),
-            ("described/e0", DESCRIBED.empty_table(), "has an end that 'described' lacks"),
+            ("described/e0", read_written(writer, "described/e1"), "'described' has a duplicate entity"),
+            ("described/e0", DESCRIBED.empty_table(), "has an entity that 'described' lacks"),
             ("related/e1", loops, "'relations' has a pair of entities that 'related' lacks"),
         ),
         start=2,

@@ -198,7 +198,7 @@ def test_sentences_are_texts_of_their_own() -> None:
 
 def test_an_encoder_of_another_dimension_is_no_encoder_of_the_index() -> None:
     found = EndpointEmbedder(EndpointModel("m", 32), HashEmbedder(), lambda texts, tokens: HashEmbedder().encode(texts))
-    with pytest.raises(ConfigurationError, match="vectors of 64 numbers, and the index has 32"):
+    with pytest.raises(ConfigurationError, match="vectors of dimension 64, but the index has dimension 32"):
         found.encode(["a"])
 
 

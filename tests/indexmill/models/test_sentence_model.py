@@ -205,7 +205,7 @@ def test_a_model_given_file_by_file_is_the_model(models: dict[str, Path]) -> Non
 
 
 def test_a_dimension_that_the_model_does_not_give_is_refused(models: dict[str, Path]) -> None:
-    with pytest.raises(ConfigurationError, match=r"embed\.dimensions is 33, and the model gives 24"):
+    with pytest.raises(ConfigurationError, match=r"embed\.dimensions is 33, but the model's dimension is 24"):
         TorchEmbedder.open(models["last"], dimension=33)
 
 
@@ -314,7 +314,7 @@ def test_a_cut_that_the_model_says_is_the_default(copy: Callable[[str], Path]) -
     assert read_model(ModelFiles("m", folder)).cut == 16
     assert choose_encoder(EmbedSettings(model=str(folder))).dimension == 16
     assert choose_encoder(EmbedSettings(model=str(folder), dimensions=8)).dimension == 8
-    with pytest.raises(ConfigurationError, match=r"embed\.dimensions is 32, and the model gives 16"):
+    with pytest.raises(ConfigurationError, match=r"embed\.dimensions is 32, but the model's dimension is 16"):
         choose_encoder(EmbedSettings(model=str(folder), dimensions=32))
 
 

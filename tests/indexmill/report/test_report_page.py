@@ -353,7 +353,7 @@ def test_what_a_person_allowed_and_what_a_record_left_out_are_said(tmp_path: Pat
     assert "allowed by hand: shrink, rights change" in text
     assert "21 warnings" in text
     assert "and 20 more that the run did not record" in text
-    assert "The shortest stretches, of 7 parts, are left out." in text
+    assert "The shortest spans, of 7 parts, are left out." in text
 
 
 @pytest.mark.slow

@@ -187,7 +187,7 @@ def test_a_token_is_made_with_groups(tmp_path: Path, run: Run) -> None:
     with pytest.raises(BadInput, match="principals="):
         add_token(tokens, "third", [""])
     assert run("serve", "--as", "staff") == 2
-    assert "--as is only for --new-token" in run.err
+    assert "--as applies only with --new-token" in run.err
     tokens.write_text('{"tokens": [{"name": "x", "sha256": "%s", "principals": "staff"}]}' % ("0" * 64))
     with pytest.raises(ConfigurationError, match="principals"):
         CallerTokens(tokens)

@@ -60,7 +60,7 @@ def test_a_token_is_printed_once_and_kept_as_a_digest(tmp_path: Path, run: Run) 
     for header in (None, "", "Bearer", f"Basic {token}", f"Bearer {token}x", "Bearer \udcff", f"Bearer {token[:-1]}"):
         with pytest.raises(Unauthorised):
             tokens.caller(header)
-    with pytest.raises(BadInput, match="has a token called 'other'"):
+    with pytest.raises(BadInput, match="has a token named 'other'"):
         add_token(path, "other")
     with pytest.raises(BadInput, match="is not a valid token name"):
         add_token(path, "a b")
@@ -77,7 +77,7 @@ def test_principals_are_kept_and_unknown_fields_refused(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match="expected"):
             CallerTokens(path)
     path.write_text('{"tokens": []}')
-    with pytest.raises(ConfigurationError, match="holds no token"):
+    with pytest.raises(ConfigurationError, match="contains no token"):
         CallerTokens(path)
 
 

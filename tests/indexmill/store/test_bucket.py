@@ -73,7 +73,7 @@ def test_requests_are_repeated_and_counted(bucket: Bucket, fault_proxy: FaultPro
 
 def test_an_object_that_is_longer_than_it_may_be_is_not_read(bucket: Bucket) -> None:
     bucket.put("long", b"x" * 1000)
-    with pytest.raises(CorruptBlob, match="more than the 999 B"):
+    with pytest.raises(CorruptBlob, match="the maximum is 999 B"):
         bucket.read("long", 999)
     with pytest.raises(NotFound):
         bucket.read("none")

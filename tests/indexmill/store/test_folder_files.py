@@ -154,7 +154,7 @@ def test_a_garbled_ref_is_an_error_and_the_others_still_open(
 
 def test_a_ref_under_another_number_is_refused(store: FolderStore, reader: StoreReader) -> None:
     overwrite(store.root / ref_name("main", 2), store.get(ref_name("main", 1)))
-    with pytest.raises(CorruptBlob, match="says that it is version 1, expected 2"):
+    with pytest.raises(CorruptBlob, match="says that it is version 1; expected 2"):
         reader.newest()
 
 

@@ -97,7 +97,7 @@ def _pieces(column: pa.Array, length: int) -> list[pa.Array]:
         (
             pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], ["text", "text"]),
             {},
-            "two columns of the same name",
+            "two columns with the same name",
         ),
         (text_table(text=["a"] * (ROWS_PER_GROUP + 1)), {}, "row group of 65,537 rows"),
     ],

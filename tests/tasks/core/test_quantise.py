@@ -67,7 +67,7 @@ def test_a_quantised_encoder_says_so(folder: Path, model: Path, tmp_path: Path) 
     assert encoder.fingerprint.reproducible
     settings = json.loads((folder / "encoder.json").read_bytes())
     assert "nncf" in settings["converted_with"]
-    with pytest.raises(ConfigurationError, match="precision is int8, and this encoder is not quantised"):
+    with pytest.raises(ConfigurationError, match="precision is int8, but this encoder is not quantised"):
         OpenVINOEmbedder.open(tmp_path, precision="int8")
 
 

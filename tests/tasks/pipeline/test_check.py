@@ -132,7 +132,7 @@ def test_titles_that_do_not_fit_are_refused(
         ("entity_keys", lambda held: np.append(held[:-1], held[-1] + np.uint64(1)), "belong to other entities"),
         ("entity_keys", lambda held: held[::-1], "does not ascend"),
         ("mentions.indices", lambda held: held[:-1], "runs from 0"),
-        ("contents.counts", lambda held: held * 0, "expected 1 at least"),
+        ("contents.counts", lambda held: held * 0, "expected at least 1"),
         ("contents.indices", lambda held: held * 0, "do not ascend"),
         ("passage_sentences", lambda held: held[[0, 0, *range(2, len(held))]], "belong to other rows"),
         ("document_passages", lambda held: held[:-1], "has the shape"),
