@@ -365,7 +365,7 @@ def test_a_file_that_expands_out_of_all_proportion_is_not_read_to_its_end(
     assert isinstance(first, SourceRow)
     assert isinstance(last, RejectedRow)
     assert (last.line, last.reason) == (None, "unreadable-file")
-    assert "it expands to more than 268 MB, the most for its size" in last.detail
+    assert "it expands to more than 268 MB, the maximum for its size" in last.detail
 
 
 def test_lines_after_many_blank_ones_have_their_numbers(tmp_path: Path) -> None:
