@@ -165,7 +165,7 @@ def test_deleted_rows_delete_documents_by_their_ids_as_documents_have_them(sqlit
     found = read(place)
     assert (found.ids, found.deleted) == ([1, 3], ["2"])
     assert "gone" not in found.records[0]
-    with pytest.raises(SourceError, match="gone holds a text"):
+    with pytest.raises(SourceError, match="gone contains a string"):
         read(sqlite.place("SELECT * FROM numbered WHERE seen > :cursor", cursor="seen", deleted="gone"))
 
 
@@ -203,7 +203,7 @@ def test_bytes_become_a_refusal_of_their_document(sqlite: Sqlite) -> None:
         ("SELECT text FROM documents", {}, "the query has no column id; it has text"),
         ("SELECT 1 AS id, text AS a, title AS a FROM documents", {}, "several columns are named a"),
         (f"{ALL} WHERE gone > :cursor", {"cursor": "stamp"}, "no column stamp"),
-        (f"{ALL} -- WHERE updated_at > :cursor", {"cursor": "updated_at"}, "only in a text or a comment"),
+        (f"{ALL} -- WHERE updated_at > :cursor", {"cursor": "updated_at"}, "only in a string or a comment"),
         ("SELECT * FROM nowhere", {}, "no such table: nowhere"),
     ],
 )
@@ -230,7 +230,7 @@ def test_settings_that_do_not_fit_are_refused(query: str, settings: Any, message
 def test_a_file_that_is_not_there_is_told_and_not_made(tmp_path: Path) -> None:
     for scheme in ("sqlite", "duckdb"):
         place = SqlSource(SqlSettings(url=f"{scheme}:///{tmp_path}/none.db", query="SELECT 1 AS id"), tmp_path)
-        with pytest.raises(SourceError, match="is not there"):
+        with pytest.raises(SourceError, match="no such database file"):
             read(place)
     assert not (tmp_path / "none.db").exists()
 
@@ -252,7 +252,7 @@ def test_texts_and_integers_in_one_column_of_cursors_are_told(sqlite: Sqlite) ->
 
 def test_an_overlap_needs_times(sqlite: Sqlite) -> None:
     add(sqlite, "a", "2026-01-01")
-    with pytest.raises(SourceError, match="found str, from which no seconds can be taken"):
+    with pytest.raises(SourceError, match="found str, from which no seconds can be subtracted"):
         read(sqlite.place(CHANGED, cursor="updated_at", overlap_seconds=60))
 
 

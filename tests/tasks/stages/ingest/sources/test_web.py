@@ -384,7 +384,7 @@ def test_sitemaps_and_their_indexes(pages: Site, other: Site, make: Any) -> None
         (b"<html><body>not found</body></html>", "begins with <html>"),
         (b"<urlset><url><loc>" + b"x" * 100_000 + b"</loc></url></urlset>", "more than 4096 characters"),
         (b"<urlset>" + b"<url>" * 1000, "nested more deeply"),
-        (b"not a url", "no URL"),
+        (b"not a url", "is not a URL"),
         (b"\xff\xfe", "neither XML nor UTF-8"),
         (gzip.compress(b"<urlset/>", mtime=0)[:-9], "breaks off"),
         (b"\x1f\x8bnonsense", "cannot be unpacked"),
