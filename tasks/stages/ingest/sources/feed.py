@@ -137,9 +137,7 @@ class FeedSource(RecordSource):
             files = _files(path)
             marks = earlier.get(path, {})
             if not files and not marks:
-                raise SourceError(
-                    f"no file of a change feed is in {path}: give a file, a folder of .jsonl, or a glob"
-                )
+                raise SourceError(f"no file of a change feed is in {path}: give a file, a folder of .jsonl, or a glob")
             now: Marks = {}
             yield from self._events(path, files, marks, now)
             positions.append({"path": path, "files": {name: asdict(mark) for name, mark in sorted(now.items())}})

@@ -687,7 +687,7 @@ def test_html_with_a_tag_of_very_many_attributes_is_refused_at_once(tmp_path: Pa
     began = time.process_time()
     found = refusal(write(tmp_path / "a.html", page))
     assert time.process_time() - began < 10
-    assert (found.reason, found.detail) == ("unreadable-file", "a tag with more than 10,000 attributes")
+    assert (found.reason, found.detail) == ("unreadable-file", "a tag has more than 10,000 attributes")
 
 
 def test_html_that_is_nested_without_end_is_read(tmp_path: Path) -> None:
