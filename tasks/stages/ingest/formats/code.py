@@ -41,7 +41,7 @@ _MAX_WRAPPED = 100
 
 
 class Language(NamedTuple):
-    """A language. module: its grammar's; empty if functions are detected by lines. fence: its name in Markdown."""
+    """A language. module: the grammar's module; empty to detect functions by lines. fence: the name in Markdown."""
 
     suffixes: tuple[str, ...]
     module: str
@@ -189,7 +189,7 @@ def _is_comment(lines: list[str]) -> bool:
 
 
 def _between(lines: list[str], fence: str, depth: int | None) -> Iterator[str]:
-    """Yield code outside definitions. A closing bracket gets no heading. depth: of the heading; None for no heading."""
+    """Yield code outside definitions. A closing bracket gets no heading. depth: the heading's depth; None for none."""
     start, end = 0, len(lines)
     while start < end and not lines[start].strip():
         start += 1

@@ -414,7 +414,7 @@ class _Document:
 
 
 def _chosen(element: Element) -> list[Element]:
-    """Return a list of the first non-empty alternative; empty if none. A file offers alternatives to programs."""
+    """Return the first non-empty alternative of those that a file offers to programs, as a list; empty if none."""
     alternatives = (child for child in element if child.tag in ("mc:Choice", "mc:Fallback") and len(child))
     return list(islice(alternatives, 1))
 

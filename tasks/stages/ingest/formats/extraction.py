@@ -54,7 +54,7 @@ class ExtractionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """The content of a file. text: Markdown. metadata: JSON values. locations: ascending; empty for no pages."""
+    """The content of a file. text: Markdown. metadata: JSON values. locations: ascending; empty without pages."""
 
     text: str
     title: str = ""

@@ -110,7 +110,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class PageText:
-    """A page. frames: the one with most text first; without_text: whether it shows something but has no words."""
+    """A page. frames: in descending order of text. without_text: whether the page shows something, but no words."""
 
     number: int
     frames: list[Frame]
