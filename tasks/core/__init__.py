@@ -1,1 +1,1 @@
-"""Code that all stages share: parts, workers, estimates, reports."""
+"""The code that all stages share: parts, workers, estimates and reports."""

@@ -30,15 +30,15 @@ _EXPECTED: dict[str, tuple[Any, ...]] = {
 
 
 def is_bert(config: Mapping[str, Any]) -> bool:
-    """Return True if a model's config.json describes a model that `bert_graph` can build."""
+    """Return whether `bert_graph` can build the model that a config.json describes."""
     return all(config.get(name) in allowed for name, allowed in _EXPECTED.items())
 
 
 def bert_graph(config: Mapping[str, Any], tensors: Mapping[str, NDArray[Any]]) -> Any:
     """Build the graph from token ids ``(texts, tokens) int64`` to hidden states ``(texts, tokens, hidden) float32``.
 
-    All texts have the same number of tokens, so nothing is masked. `tensors` are the weights by their published names,
-    with or without the prefix ``bert.``. The hidden states are the last ones. Raises KeyError if a weight is missing.
+    All texts have the same number of tokens, so nothing is masked. tensors: the weights by their published names, with
+    or without the prefix ``bert.``. The hidden states are the last layer's. Raises KeyError if a weight is missing.
     """
     return _Graph(config, tensors).build()
 
@@ -110,5 +110,5 @@ def _whole(values: int | list[int]) -> NDArray[np.int32]:
 
 
 def _wide(row: NDArray[Any]) -> NDArray[np.float32]:
-    """Return a row of weights that is the same for every text and token."""
+    """Return a row of weights, shaped to apply to every text and token."""
     return np.ascontiguousarray(row, np.float32).reshape(1, 1, -1)

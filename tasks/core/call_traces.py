@@ -1,4 +1,4 @@
-"""The spans of calls, in whichever process a call runs: every span belongs to the trace of the run.
+"""Records spans for calls, whichever process runs them: every span belongs to the trace of the run.
 
 The trace context travels with the call, not with its job, so a part's key and receipt do not depend on it.
 """
@@ -16,7 +16,7 @@ from indexmill import telemetry, telemetry_sdk
 
 @dataclass(frozen=True, slots=True)
 class CallTrace:
-    """The span of a call: picklable, and small.
+    """The span of a call, small and picklable.
 
     headers: the context of the parent span, as W3C headers. facts: a module-level function that returns the span's
     attributes for a result.
@@ -43,7 +43,7 @@ def run_traced(trace: CallTrace, function: Callable[..., Any], *arguments: Any) 
 
 @contextlib.contextmanager
 def traced_here(trace: CallTrace | None) -> Iterator[Callable[[Any], None]]:
-    """Trace a call in the process of the run; yields a function that records the result in its span.
+    """Trace a call in the process of the run. Yields a function that records the call's result in the span.
 
     Without a span, nothing within the call is traced.
     """

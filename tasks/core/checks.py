@@ -1,4 +1,4 @@
-"""Helpers of the checks: read columns, and raise for a broken invariant."""
+"""The declaration of a check, and helpers that raise an error if an invariant is broken."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from indexmill.store.pack_checks import check_arrays
 from indexmill.store.pack_schema import PackSchema
 from tasks.core.stage import Input, Part
 
-_TILE = 65_536  # vectors whose lengths are in memory at once
+_TILE = 65_536  # the number of vectors whose lengths are in memory at once
 _UNIT = 1e-3  # the largest difference of a published vector's length from 1
 
 
@@ -54,7 +54,7 @@ def columns(part: Part[Any], name: str, *columns: str) -> pl.DataFrame:
 
 
 def check_lengths(vectors: NDArray[Any], where: str) -> None:
-    """Raise CheckError if one of the vectors (n, d) is not of unit length."""
+    """Raise CheckError if any of the vectors (n, d) does not have unit length."""
     for first in range(0, len(vectors), _TILE):
         lengths = np.linalg.norm(vectors[first : first + _TILE], axis=1)
         refuse_if(bool((np.abs(lengths - 1) > _UNIT).any()), f"{where}: a vector is not of unit length")

@@ -3,7 +3,7 @@
 The converted files are stored beside the index, so that workers and readers start from it in half a second. A BERT
 model, such as the default, is built from its weights; any other is traced once with torch and transformers, and the
 trace is compared with the model. The graph's only input is token ids: all texts of a pass have the same length, so no
-attention mask is needed (the bits are the same, and it is a little faster). The graph returns the hidden states;
+attention mask is needed (the result is the same, and a little faster to compute). The graph returns the hidden states;
 pooling, prompts and truncation are not part of it.
 """
 
@@ -33,18 +33,18 @@ _TRACED_LENGTHS = ((1, 2), (3, 21), (2, 5))
 
 _LEAST_SPECIAL = 2
 """The minimum number of special tokens in a text. If the first pass of a graph has one token, OpenVINO 2026.4 computes
-later passes wrong: errors of 0.2 to 0.8 in hidden states of about one, with BERT, DistilBERT and XLM-R alike."""
+later passes incorrectly: hidden states of about one are off by 0.2 to 0.8, with BERT, DistilBERT and XLM-R alike."""
 
 _TRACE_ERROR = 1e-3
 """The largest allowed error of a trace's hidden states in f32, relative to the model's, whose values are about one."""
 
 
 def convert(model: ModelFiles | Path | str = DEFAULT_MODEL, *, precision: str = "auto") -> dict[str, bytes]:
-    """Convert a sentence-transformers model to the files of an encoder (`ENCODER_FILES`): the same bytes every time.
+    """Convert a sentence-transformers model to the files of an encoder (`ENCODER_FILES`), with reproducible bytes.
 
     Takes less than a second for a BERT model, and several seconds and about 600 MB for others, which torch traces. With
-    the precision "int8" the graph is quantised (`tasks.core.quantise`), which passes the calibration texts
-    through it: half a minute for the default model.
+    the precision "int8" the graph is quantised (`tasks.core.quantise`) by passing the calibration texts through it,
+    which takes half a minute for the default model.
     Raises ModelUnavailable if a library is missing, ConfigurationError if the model cannot be converted.
     """
     files = model if isinstance(model, ModelFiles) else find_model(model)
@@ -102,7 +102,7 @@ def convert(model: ModelFiles | Path | str = DEFAULT_MODEL, *, precision: str = 
 
 
 def _name_nodes(graph: Any) -> None:
-    """Name the nodes by their order. Default names come from a counter of the process, so the bytes would vary."""
+    """Name the nodes by their order: default names come from a counter of the process, so the bytes would vary."""
     graph.set_friendly_name("encoder")
     for number, node in enumerate(graph.get_ordered_ops()):
         node.set_friendly_name(f"{node.get_type_name()}_{number}")
@@ -124,7 +124,7 @@ def _tensors(files: ModelFiles) -> dict[str, Any] | None:
 
 
 def _trace(files: ModelFiles, openvino: Any) -> Any:
-    """Return the OpenVINO graph of the transformer alone: token ids in, last hidden states out.
+    """Return the OpenVINO graph of the transformer alone, from token ids to the last hidden states.
 
     Raises ConfigurationError if tracing fails, or the graph's hidden states differ from the transformer's.
     """
@@ -153,7 +153,7 @@ def _trace(files: ModelFiles, openvino: Any) -> Any:
             raise ConfigurationError(f"{files.folder}: {instead} ({type(error).__name__})") from error
         words = transformer.get_input_embeddings().num_embeddings
         for texts, tokens in _TRACED_LENGTHS:
-            ids = (7 * np.arange(texts * tokens) + 3).reshape(texts, tokens) % words  # special tokens or not
+            ids = (7 * np.arange(texts * tokens) + 3).reshape(texts, tokens) % words  # any tokens, special or not
             with torch.inference_mode():
                 expected = States().eval()(torch.from_numpy(ids)).numpy()
             off = float(np.abs(compiled([ids])[0] - expected).max())
@@ -185,7 +185,7 @@ def _transformer(files: ModelFiles) -> Any:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError) as error:
         raise ConfigurationError(
-            f"{files.folder}: transformers cannot open this model, and code of its own is never run: "
+            f"{files.folder}: transformers cannot open this model, and the model's own code is never run: "
             f"{type(error).__name__}: {error!s:.300}"
         ) from error
     return loaded.eval()

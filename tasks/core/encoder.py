@@ -53,7 +53,7 @@ HASH_MODEL = "hash"
 
 @dataclass(frozen=True)
 class ChosenTokenizer:
-    """tokenizer: a tokenizer.json, or None for the test double. max_tokens: the number of a text's tokens to read."""
+    """tokenizer: a tokenizer.json; None for the test double. max_tokens: the number of tokens read from a text."""
 
     tokenizer: bytes | None
     max_tokens: int
@@ -65,23 +65,23 @@ class EncoderChoice:
 
     backend: str  # "hash", "openvino", "torch" or "openai"
     precision: str
-    model: ModelFiles | None  # None for the double and for an endpoint
+    model: ModelFiles | None  # None for the test double and for an endpoint
     prompts: Prompts = NO_PROMPTS
-    dimension: int | None = None  # to which vectors are cut
+    dimension: int | None = None  # the dimension to which vectors are cut
     device: str = "auto"
     endpoint: EmbedSettings | None = None
     chosen: ChosenTokenizer | None = None  # for an endpoint
 
     @property
     def name(self) -> str:
-        """The model's name; empty for the double."""
+        """The model's name; empty for the test double."""
         if self.endpoint is not None:
             return self.endpoint.model
         return self.model.name if self.model is not None else ""
 
     @property
     def digest(self) -> str:
-        """Distinguishes models with the same name on this machine; empty for the double and for an endpoint."""
+        """A digest to distinguish models with the same name; empty for the test double and for an endpoint."""
         return self.model.digest if self.model is not None else ""
 
     @cached_property
@@ -95,7 +95,7 @@ class EncoderChoice:
         }
 
     def tokenizer_opening(self, store: Store) -> dict[str, Any]:
-        """Return the arguments for a worker to open the tokenizer (see `tokeniser_of`). Stores its file as a blob."""
+        """Return a worker's arguments to open the tokenizer (see `tokeniser_of`), and store its file as a blob."""
         if self._chosen_tokenizer.tokenizer is not None:
             store.put_blob(self._chosen_tokenizer.tokenizer)
         return self.tokenizer
@@ -150,7 +150,7 @@ class EncoderChoice:
 
 @dataclass(frozen=True)
 class OpenedEncoder:
-    """An encoder that some worker has opened: the arguments to open it elsewhere, and its fingerprint.
+    """The arguments to open an encoder that a worker has already opened, and the encoder's fingerprint.
 
     Workers on the same machine rely on that worker's test; other workers test the encoder themselves.
     """
@@ -160,7 +160,7 @@ class OpenedEncoder:
 
     @classmethod
     def of(cls, opening: Mapping[str, Any], fingerprint: Mapping[str, Any], machine: Sequence[str]) -> OpenedEncoder:
-        """Create it from the arguments, and from the fingerprint and machine that `fingerprint_of` returned."""
+        """Create an instance from the arguments, and the fingerprint and machine that `fingerprint_of` returned."""
         tested = {"machine": list(machine), "reproducible": fingerprint["reproducible"]}
         return cls({**opening, "tested": tested}, fingerprint)
 
@@ -207,7 +207,7 @@ class EncoderSettings(StageSettings):
 
 
 def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
-    """Choose the encoder of the settings; ModelUnavailable if it is not installed, ConfigurationError if unsuitable."""
+    """Choose the settings' encoder. Raises ModelUnavailable if it is not installed, ConfigurationError if unfit."""
     if settings.asks:
         return _endpoint(settings)
     if settings.model == HASH_MODEL:
@@ -221,7 +221,7 @@ def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
         )
     if settings.backend != "openvino" and settings.precision == "int8":
         raise ConfigurationError(
-            "embed.precision is int8, and torch runs models as they are published; set embed.backend to openvino, or "
+            "embed.precision is int8, but torch runs models as published; set embed.backend to openvino, or "
             "embed.precision to auto"
         )
     if properties.dimension:
@@ -262,7 +262,7 @@ def tokeniser_of(part: Part[Any]) -> HashEmbedder | Tokeniser:
 
 
 def fingerprint_of(store_url: str, opening: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Open an encoder on this worker; return its fingerprint and the identity of this machine."""
+    """Open an encoder on this worker. Returns its fingerprint and the identity of this machine."""
     return _open(open_store(store_url), opening).fingerprint.as_dict(), _machine()
 
 
@@ -271,8 +271,8 @@ def endpoint_fingerprint(
 ) -> tuple[dict[str, Any], Mapping[str, int]]:
     """Return the fingerprint of an encoder behind an endpoint, and the counts of its calls.
 
-    ask: True to call the endpoint if its dimension is not in the ledger; otherwise the dimension is guessed, and no
-    existing part has the resulting key. Raises LlmForbidden if the endpoint cannot be the encoder of an index.
+    ask: True to call the endpoint if the dimension is not in the ledger; False to guess the dimension, which leads to
+    keys that no existing part has. Raises LlmForbidden if the endpoint cannot be the encoder of an index.
     """
     counts: Mapping[str, int] = {}
     if ask:
@@ -283,7 +283,7 @@ def endpoint_fingerprint(
 
 
 def encoder_of(part: Part[Any]) -> Embedder:
-    """Return a job's embedder, opened once per process; IndexmillError if its vectors differ from the run's encoder."""
+    """Return a job's embedder, opened once per process. Raises IndexmillError if it differs from the run's encoder."""
     opening = part.settings.opening
     if opening.get("backend") == BACKEND:
         dimension = int(part.settings.encoder["dimension"])
@@ -313,7 +313,7 @@ def _open_endpoint(store: Store, opening: Mapping[str, Any], dimension: int, vec
 
 
 def _vectors_of(part: Part[Any], dimension: int, texts: list[str], tokens: list[int]) -> NDArray[np.float32]:
-    """Return the vectors of texts for a part; adds the counts of the calls to the part's counts.
+    """Return the vectors of a part's texts, and add the counts of the calls to the part's counts.
 
     Raises IndexmillError for texts that the endpoint refuses, if the stage does not know their documents.
     """
@@ -337,7 +337,7 @@ def _asks_nothing(texts: list[str], tokens: list[int]) -> NDArray[np.float32]:
 
 
 def question_encoder(part: Part[Any], made_by: Mapping[str, Any]) -> EndpointEmbedder:
-    """Return the encoder for questions to a snapshot whose vectors the run's endpoint made; answers enter the ledger.
+    """Return the encoder for questions to a snapshot whose vectors the run's endpoint made; it uses the ledger.
 
     made_by: the encoder's entry in the snapshot's manifest. Raises ModelUnavailable if it names another encoder.
     """
@@ -352,7 +352,7 @@ def question_encoder(part: Part[Any], made_by: Mapping[str, Any]) -> EndpointEmb
 
 
 def _machine() -> list[str]:
-    """Identify the machine, or the container, since containers may be limited to different processors."""
+    """Return the identity of the machine or the container, since containers may be limited to different processors."""
     process = this_process()
     return [process.host, process.space]
 

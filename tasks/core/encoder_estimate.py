@@ -42,12 +42,12 @@ def texts_to_send(part: Part[Any], texts: Sequence[str]) -> EncoderTexts:
 
 
 def texts_to_come(part: Part[Any], count: Range | None) -> EncoderTexts:
-    """Estimate the use of the endpoint for texts that are not written yet. count: bounds of their number."""
+    """Estimate the use of the endpoint for texts that are not written yet. count: bounds of the number of texts."""
     return EncoderTexts(unknown=count or ZERO, longest=encoder_of(part).max_tokens)
 
 
 def use_of_encoder(parts: Iterable[EncoderTexts], choice: EncoderChoice, first_question: Sequence[str]) -> LlmUse:
-    """Estimate the use of the endpoint by a run's parts. first_question: texts of its first call ever; may be empty."""
+    """Estimate a run's use of the endpoint. first_question: the texts of the very first call to it; may be empty."""
     if choice.endpoint is None:
         raise ValueError("the encoder is not behind an endpoint")
     estimates = list(parts)

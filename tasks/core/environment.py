@@ -15,7 +15,7 @@ _SHAPING = ("PyStemmer", "markdown-it-py", "numpy", "polars", "pyarrow", "senten
 
 @cache
 def library_versions(*names: str) -> dict[str, str]:
-    """Return the installed versions of some distributions; 'absent' for one that is not installed."""
+    """Return the installed versions of distributions; 'absent' for a distribution that is not installed."""
     versions = {}
     for name in names:
         try:
@@ -31,7 +31,7 @@ def python_version() -> str:
 
 
 def environment_fingerprint() -> dict[str, str]:
-    """Return the manifest's record of the machine: same fingerprint, same bytes. The encoder has its own."""
+    """Return the manifest's record of the machine: equal records mean equal bytes. The encoder has its own record."""
     return {
         **library_versions(*_SHAPING),
         "python": python_version(),
@@ -41,7 +41,7 @@ def environment_fingerprint() -> dict[str, str]:
 
 @cache
 def code_digest() -> str:
-    """Return a SHA-256 over the source files of the packages that compute: equal on machines with the same code."""
+    """Return the SHA-256 of the source files of the packages that compute: equal on machines with the same code."""
     root, reader = Path(__file__).resolve().parents[2], Path(indexmill.__file__).resolve().parents[1]
     hashed = hashlib.sha256()
     for folder, package in ((reader, "indexmill"), (root, "schemas"), (root, "storage"), (root, "tasks")):

@@ -46,7 +46,7 @@ def new_rows(rows: Range) -> Range:
 
 
 Expected = Mapping[str, Range | None]
-"""The numbers of rows of inputs that are only planned, by input name; None if unknown."""
+"""The number of rows of each input that is only planned, by name; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class LlmUse:
         return (self.prompts.low + self.prompts.high) / 2 if self.guess is None else self.guess
 
     def guessed(self, times: int) -> LlmUse:
-        """Return the use for prompts whose subjects are guesses: bounds from zero to `times` the upper bounds."""
+        """Return the use for prompts with guessed subjects: its bounds are zero and `times` the upper bounds."""
 
         def most(bounds: Range) -> Range:
             return Range(0, times * bounds.high)
@@ -111,7 +111,7 @@ class Estimate:
     rows: the number of rows of outputs, by name, if the estimate of a later stage needs it; includes every output
     `<name>/<label>`. counts: the counts of the run's report that are known exactly (`vectors_made`, `vectors_reused`).
     llm: the use of language models. texts: the texts for an encoder behind an endpoint. stand_ins: blobs of the plan's
-    own store that later stages read in place of outputs, by name. guessed: True if they may differ from the outputs.
+    own store that later stages read instead of outputs, by name. guessed: True if these may differ from the outputs.
     """
 
     rows: Mapping[str, Range] = field(default_factory=dict)

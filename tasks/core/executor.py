@@ -27,7 +27,7 @@ class Call:
     light: bool = False  # quick and safe enough to run in this process, without a worker
     local: bool = False  # uses files of this machine: the corpus, or the scratch folder of the run
     asks: bool = False  # asks a language model: requests in flight are paid for
-    on_progress: Listener | None = None  # called from time to time, in any thread, with the progress of the call
+    on_progress: Listener | None = None  # called now and then, in any thread, with the progress of the call
     trace: CallTrace | None = None  # the span of the call; None for a call that is left out of the run's trace
 
     @property
@@ -39,7 +39,7 @@ class Call:
 
 
 def timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    """Call a function; returns its result and the seconds it took where it ran."""
+    """Call a function. Returns its result and the number of seconds it took."""
     started = time.perf_counter()
     result = function(*arguments)
     return result, time.perf_counter() - started
@@ -47,7 +47,7 @@ def timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Replaces the result of a failed call if `run` keeps going: the exception of the call, or WorkerDied."""
+    """The result of a failed call if `run` keeps going: contains the exception of the call, or WorkerDied."""
 
     error: Exception
 
@@ -85,7 +85,7 @@ class Executor(Protocol):
     """Runs calls somewhere and yields each call with its result, in the order in which they finish."""
 
     def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
-        """Run calls; calls with a higher priority start first. Raises StoppedError after `stop`.
+        """Run calls, those with a higher priority first. Raises StoppedError after `stop`.
 
         The first exception of a call is raised; with `keep_going`, exceptions are yielded as Failed instead.
         """

@@ -20,7 +20,7 @@ from tasks.core.shards import assign
 from tasks.core.stage import Part
 
 Ids = NDArray[np.uint8]
-"""Node ids as bytes (n, 16), which sort like the ids as text."""
+"""Node ids as bytes (n, 16), which sort like the ids as strings."""
 
 _BYTES = 16
 
@@ -36,7 +36,7 @@ def hex_ids(ids: Ids) -> list[str]:
 
 
 def as_words(rows: NDArray[np.uint8]) -> NDArray[np.bytes_]:
-    """Return rows of bytes as strings in the same order: all have equal length, so stripped zeros do no harm."""
+    """Return rows of bytes as byte strings that sort alike: all have equal length, so stripped zeros do no harm."""
     words: NDArray[np.bytes_] = np.ascontiguousarray(rows).reshape(-1).view(f"S{rows.shape[1]}")
     return words
 
@@ -58,7 +58,7 @@ def bits_of(node: str) -> str:
 
 
 def expected_rows(part: Part[Any], expected: Expected, *names: str) -> RowRange:
-    """Return the bounds of the rows of all inputs `<name>/<label>` of a planned part, and of new rows if known."""
+    """Return bounds of the number of rows of a planned part's inputs `<name>/<label>`, and of new rows if known."""
     ranges: list[Range] = []
     for table in (f"{name}/{label}" for name in names for label in part.labels(name)):
         ranges.append(expected.get(table) or Range.exactly(part.rows_of(table)))
@@ -80,7 +80,7 @@ def expected_groups(
 ) -> dict[str, RowRange]:
     """Spread the rows of nodes evenly over groups, by `<output>/<label>`; the groups' bounds add up to `rows`.
 
-    earlier_ids: tables with one column, the ids of the previous version's nodes, which determine the groups if any.
+    earlier_ids: tables of one column: the ids of the previous version's nodes, which determine the groups if any.
     """
     ids = sorted({node for table in earlier_ids for node in table.column(0).to_pylist()})
     return spread(outputs, rows, list(assigned(ids, limit, letter)) if ids else [], limit, letter)

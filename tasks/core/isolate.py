@@ -1,10 +1,10 @@
 """Find the documents of a shard that make a stage fail: tried alone, such a document kills its process or raises.
 
-A shard is tried in blocks of about the square root of its documents, one after the other in a child process that runs
-`tasks.core.trial`; documents of a block that failed are tried one by one. A child is reused until it dies, so a shard
-with one failing document costs four children and about twice the work. A document is blamed for the death of a process
-only if it killed two processes alone. Results of trials are discarded, so trials call no encoder behind an endpoint.
-Only trials of a stage that asks a language model get the model's key.
+A shard's documents are tried in blocks of about the square root of their number, one block after the other, in a child
+process that runs `tasks.core.trial`; the documents of a block that fails are tried one by one. A child is reused until
+it dies, so a shard with one failing document costs four children and about twice the work. A document is blamed for the
+death of a process only if, alone, it killed two processes. The results of trials are discarded, so trials call no
+encoder behind an endpoint. Only trials of a stage that asks a language model get the model's key.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Trial:
 
 
 class DocumentsRefused(Exception):
-    """A stage names the documents that it cannot process."""
+    """Raised by a stage that names the documents it cannot process."""
 
     def __init__(self, failing: Sequence[Failing]) -> None:
         super().__init__(f"the stage cannot process {len(failing)} documents")
@@ -119,7 +119,7 @@ def _tried(job: Job, trials: Sequence[Rows], environment: Mapping[str, str]) -> 
 
 
 def _in_a_process(job: Job, trials: Sequence[Rows], environment: Mapping[str, str]) -> Iterator[Trial]:
-    """Yield the trials that one process completes, and the one that ended it."""
+    """Yield the trials that one process completes, and the trial that ended the process."""
     with (
         tempfile.TemporaryFile() as stderr,
         subprocess.Popen(

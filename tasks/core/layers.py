@@ -1,4 +1,4 @@
-"""The rows of a tree that is built layer by layer: turns node ids into row numbers, children and parents."""
+"""Turns the node ids of a tree that is built layer by layer into row numbers, children and parents."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ Floats = NDArray[np.float32]
 NOTHING = np.iinfo(np.int64).max
 
 EXACT_VECTORS = 16_384
-"""The maximum number of vectors of which all pairs are compared, unless the caller sets another maximum."""
+"""The maximum number of vectors for comparing all pairs, unless the caller sets another maximum."""
 
 _CELLS = 1 << 22  # products in memory at once
 _BLOCK = 2048  # vectors compared with a question at once
@@ -34,7 +34,7 @@ _LEAST = np.finfo(np.float32).min
 
 @dataclass(frozen=True)
 class ListSettings:
-    """exact: the most vectors to compare in all pairs; more use 2 sqrt(n) lists. probes: lists compared per vector."""
+    """exact: above this number of vectors, 2 sqrt(n) lists replace all pairs. probes: lists searched per vector."""
 
     exact: int = field(default_factory=lambda: EXACT_VECTORS)
     probes: int = 16
@@ -78,7 +78,7 @@ class Lists:
         return lists
 
     def nearest(self, questions: Floats, k: int, alone: bool = False) -> Nearest:
-        """Return each question's k nearest vectors in its lists. alone: question i is vector i, which is excluded."""
+        """Return each question's k nearest vectors in its lists. alone: True if question i is vector i, to exclude."""
         best = np.full((len(questions), k), NOTHING)
         near = self.nearest_lists if alone else self.near(questions, self.probes)
         for some in (near[:, :1], near[:, 1:]):  # the nearest list first: few vectors of other lists are as near
@@ -126,7 +126,7 @@ def nearest_of_all(
     """Return the row of the vector nearest to each question, the lowest row for ties; needs at least one vector.
 
     guess: a row for each question, or -1. It does not change the result, but a near guess saves products: the second
-    half of the components is skipped if the first half and a Cauchy-Schwarz bound of the second cannot reach the guess.
+    half of the components is skipped if the first half plus a Cauchy-Schwarz bound of the second cannot reach it.
     """
     guess = np.full(len(questions), -1) if guess is None else guess
     best = np.full(len(questions), NOTHING)
@@ -195,7 +195,7 @@ def _best(products: Floats, rows: Rows, k: int) -> NDArray[np.int64]:
 
 
 def _keys_above(products: Floats, floor: Floats, rows: Rows) -> NDArray[np.int64]:
-    """Return the keys of products that reach the floor of their row, left-aligned; -inf never reaches it."""
+    """Return the keys of the products that reach their row's floor, left-aligned; a product of -inf never does."""
     reached = np.flatnonzero(products >= np.maximum(floor, _LEAST)[:, None])
     at, column = np.divmod(reached, products.shape[1])
     counts = np.bincount(at, minlength=len(products))
@@ -206,7 +206,7 @@ def _keys_above(products: Floats, floor: Floats, rows: Rows) -> NDArray[np.int64
 
 
 def _keys(products: Floats, rows: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Pack products and rows into sort keys: the highest product first, for ties the lowest row."""
+    """Pack products and rows into sort keys, by descending product and, for ties, ascending row."""
     keys: NDArray[np.int64] = (-products.astype(np.int64) << 32) + rows
     return keys
 

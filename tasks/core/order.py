@@ -42,7 +42,7 @@ def in_order(steps: Sequence[Step]) -> tuple[Step, ...]:
 
 
 def _needs(step: Step, steps: Sequence[Step]) -> tuple[str, ...]:
-    """Return the names of the steps that a step waits for, in the order in which the steps are given."""
+    """Return the names of the steps that a step waits for, in the order of `steps`."""
     step_names = [other.name for other in steps]
     for name in step.after:
         if name not in step_names:
@@ -58,7 +58,7 @@ def _needs(step: Step, steps: Sequence[Step]) -> tuple[str, ...]:
 
 
 def _makers(steps: Sequence[Step]) -> dict[str, dict[str, str]]:
-    """Return, by the name of an output, the stages that make it and the step of each stage."""
+    """Return, for each output name, the stages that make the output and the step of each stage."""
     makers: dict[str, dict[str, str]] = {}
     for step in steps:
         for stage in step.stages:
@@ -75,7 +75,7 @@ def _makers_of(stage_input: Input, stage: str, makers: Mapping[str, Mapping[str,
         return {stages[stage_input.stage]}
     if not stages:
         hint = _hint(stage_input.source, list(makers))
-        raise LookupError(f"{stage} reads {stage_input.source!r}, and no stage makes it{hint}")
+        raise LookupError(f"{stage} reads {stage_input.source!r}, but no stage makes it{hint}")
     if len(stages) > 1:
         raise LookupError(
             f"{stage} reads {stage_input.source!r}, which {' and '.join(sorted(stages))} make; "

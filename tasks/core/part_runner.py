@@ -41,7 +41,7 @@ from tasks.llm.vectors import EncoderAccess
 Parts = dict[str, Receipt]  # by shard label
 
 SEARCH_PRIORITY = 50
-"""The priority of reading the corpus and of searching for failing documents: all parts of shards wait for these."""
+"""The priority of reading the corpus and of searching for failing documents, for which all parts of shards wait."""
 
 _ATTEMPTS = 3
 """The number of times that workers may die while making a part before the part is blamed."""
@@ -191,7 +191,7 @@ class PartRunner:
         return receipts
 
     def record_receipts(self, stage: Stage[Any], receipts: Parts) -> Parts:
-        """Return a stage's receipts, by shard: all in `parts` after adding these, if versions list them; else these."""
+        """Return these receipts by shard. If versions list the stage's parts, add these to `parts`, and return all."""
         if stage.listed:
             receipts = dict(sorted({**self.parts.get(stage.name, {}), **receipts}.items()))
             self.parts[stage.name] = receipts
@@ -432,7 +432,7 @@ class PartRunner:
         return tuple(digest for digest in digests if self.store.blob_size(digest) is not None)
 
     def _earlier(self, stage: Stage[Any], shard: str) -> tuple[dict[str, str], ...]:
-        """Return inputs and outputs of parent's parts from which documents may be copied, the nearest part first."""
+        """Return inputs and outputs of the parent's parts from which documents may be copied, nearest part first."""
         ranked = sorted(
             (distance, label)
             for label in self._alike.get(stage.name, ())
@@ -451,7 +451,7 @@ class PartRunner:
         self._alike[stage.name] = self._alike_shards(stage, spec)
 
     def _alike_shards(self, stage: Stage[Any], spec: PartSpec) -> frozenset[str]:
-        """Return the parent's shards whose parts of a stage have the keys that this run's code and settings give."""
+        """Return the parent's shards whose parts of a stage have the keys that this run's code and settings yield."""
         if not stage.per_document or self.cold:
             return frozenset()
         alike = frozenset(
@@ -482,7 +482,7 @@ class PartRunner:
 
     @cached_property
     def _receipts_of_parent(self) -> dict[tuple[str, str], Receipt]:
-        """Receipts of the parent's parts, by stage and key, made from its lineage instead of read.
+        """The receipts of the parent's parts, by stage and key, derived from its lineage instead of read.
 
         Covers only parts whose outputs are all artifacts, since the manifest has their lengths. Leaves out the rows of
         packs, which are needed only for stages without artifacts. This saves an incremental build thousands of reads.
@@ -523,7 +523,7 @@ class PartRunner:
         return outputs_by_shard
 
     def _elsewhere(self, shard: str) -> list[str]:
-        """Return the parent's shards with the content of renamed or copied documents, whose ids are new to a shard."""
+        """Return the parent's shards that contain the content of documents whose ids are new in a shard."""
         now = self._contents(self.parts["ingest"][shard].outputs["documents"])
         for label, outputs in self._parents_shards.items():
             if overlap(shard, label) is not None:
@@ -572,7 +572,7 @@ def _may_recover(stage: Stage[Any], error: Exception) -> bool:
 
 
 def row_space_of(stage: Stage[Any], settings: StageSettings) -> str:
-    """Return a digest of what determines rows that later parts may copy, except texts; "" if no rows may be copied."""
+    """Return a digest of what, besides texts, determines rows that later parts may copy; "" if none may be copied."""
     encoder = settings.row_space()
     if not encoder:
         return ""

@@ -34,7 +34,7 @@ def calibration_texts() -> list[str]:
 
 
 def quantisation() -> dict[str, str]:
-    """Return the inputs other than the model that shape a quantised graph: the texts' digest and nncf's version.
+    """Return what shapes a quantised graph besides the model: the digest of the texts and nncf's version.
 
     Raises ModelUnavailable if nncf is not installed.
     """
@@ -46,7 +46,7 @@ def quantisation() -> dict[str, str]:
 
 
 def quantise(graph: Any, tokens: list[list[int]]) -> Any:
-    """Quantise a graph's products, calibrated by token ids ``(texts, tokens)``; ModelUnavailable without nncf."""
+    """Quantise a graph's products, calibrated with token ids ``(texts, tokens)``. Raises ModelUnavailable."""
     with quiet(), without_telemetry():
         try:
             import nncf  # an optional library
@@ -75,7 +75,7 @@ def quantise(graph: Any, tokens: list[list[int]]) -> Any:
 
 
 def _narrowing(graph: Any) -> list[str]:
-    """Name the products whose output is narrower than their input, by the shape of their weights."""
+    """Return the names of products whose output is narrower than their input, by the shape of their weights."""
     narrowing = []
     for node in graph.get_ordered_ops():
         if node.get_type_name() != "MatMul":

@@ -45,7 +45,7 @@ def count_redone(
         return values
 
     def keys(tables: Iterable[str]) -> set[Hashable]:
-        """Return the keys in some tables; skips tables that were lost or damaged."""
+        """Return the keys in some tables. Tables that were lost or damaged are skipped."""
         present: set[Hashable] = set()
         for digest in sorted(tables):
             with contextlib.suppress(CorruptBlob):

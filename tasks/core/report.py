@@ -45,15 +45,15 @@ class Progress(Protocol):
         ...
 
     def within(self, stage: str, part: str, share: float | None, items: Items | None = None) -> None:
-        """Report a part's finished share, 0 to 1; None once made or given up. items: countable items, such as texts."""
+        """Report a part's finished share, 0 to 1; None once the part ends. items: countable items, such as texts."""
         ...
 
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:
-        """Report the end of a stage, with a short summary. seconds: its work; by default the time since its start."""
+        """Report the end of a stage, with a summary. seconds: its working time; by default the time since its start."""
         ...
 
     def abandon(self, stage: str) -> None:
-        """Report that a stage stopped before its end; it may begin again."""
+        """Report that a stage stopped early; it may begin again."""
         ...
 
     def doing(self, what: str) -> None:
@@ -65,7 +65,7 @@ class Progress(Protocol):
         ...
 
     def note(self, message: str) -> None:
-        """Tell the user something; nothing is wrong."""
+        """Inform the user of something that is not a problem."""
         ...
 
 
@@ -129,7 +129,7 @@ class Forwarding:
 
 
 class RecordedWarnings(Forwarding):
-    """Also adds the warnings to a list for the record of the run, without secrets."""
+    """Forwards progress, and adds the warnings, without secrets, to a list for the record of the run."""
 
     def __init__(self, progress: Progress, warnings: list[str]) -> None:
         super().__init__(progress)

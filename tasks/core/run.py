@@ -103,19 +103,19 @@ class Run(Protocol):
         ...
 
     def encoder(self) -> None:
-        """Find the model and make a part of its files: the step `encoder`."""
+        """Find the model, and make a part of its files (the step `encoder`)."""
         ...
 
     def scan(self) -> None:
-        """Read the corpus and divide it into shards: the step `scan`."""
+        """Read the corpus, and divide it into shards (the step `scan`)."""
         ...
 
     def ingest(self) -> None:
-        """Make a part of the documents of each shard: the step `ingest`."""
+        """Make a part of the documents of each shard (the step `ingest`)."""
         ...
 
     def quality(self) -> None:
-        """Measure the recall of the candidate: the step `quality`."""
+        """Measure the recall of the candidate (the step `quality`)."""
         ...
 
     def make(self, stage: Stage[Any], specs: Iterable[PartSpec]) -> Parts:
@@ -123,7 +123,7 @@ class Run(Protocol):
         ...
 
     def inputs(self, stage: Stage[Any], label: str) -> dict[str, str]:
-        """Return the digests of a part's declared inputs by name; KeyError if no stage has made a required input."""
+        """Return a part's declared inputs as digests by name. Raises KeyError if a required input was not made."""
         ...
 
     def outputs(self, *names: str) -> dict[str, str]:
@@ -145,7 +145,7 @@ class Run(Protocol):
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
     ) -> bool:
-        """Return True if a stage makes its part `label`: a layer over the nodes in a table of the given parts."""
+        """Return True if a stage makes its part `label`, a layer over the nodes in a table of the given parts."""
         ...
 
     def mark_uncertain(self, stage: str = "") -> None:

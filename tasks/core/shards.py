@@ -1,4 +1,4 @@
-"""Shards: the leaves of a binary trie over the SHA-256 of ids, a function of the set alone.
+"""Shards are the leaves of a binary trie over the SHA-256 of ids, and depend only on the set of ids.
 
 A node of the trie contains the ids whose hash begins with its bits. A node with more than `limit` tokens and more than
 one id is split; any other node is a leaf, and a leaf with ids is a shard. A shard's label is a letter and its bits: "p"
@@ -105,7 +105,7 @@ def bit_ranges(count: int, most: int, most_bits: int) -> list[str]:
 
 
 def shard_groups(labels: Iterable[str], limit: int) -> dict[str, list[str]]:
-    """Group at most `limit` neighbouring, disjoint shards by the node above them: a function of the set."""
+    """Group at most `limit` neighbouring, disjoint shards by the node above them; depends only on the set."""
     groups: dict[str, list[str]] = {}
     pending: dict[str, list[str]] = {}
     for label in sorted(labels):

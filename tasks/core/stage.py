@@ -1,4 +1,4 @@
-"""The one rule: a part's key hashes everything that determines the part, and a part with a receipt is not made again.
+"""Stages and parts: a part's key hashes everything that determines the part; a part with a receipt is not made again.
 
 A `Stage` is a single declaration: its name and version, the type of its settings, its inputs and outputs, and a pure
 function `compute`. No other code repeats any of it. `part_key` turns name, version, settings, libraries and the digests
@@ -212,7 +212,7 @@ def _declared(stage: str, kind: str, declared: tuple[D, ...], name: str) -> D:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One part to make: everything that a worker needs, all of it small."""
+    """A part to make: everything that a worker needs, in small form."""
 
     stage: str  # the module that defines STAGE
     key: str
@@ -247,7 +247,7 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """A part as the driver sees it: its receipt, and the counts and seconds of making it (none if it existed)."""
+    """A part as the driver sees it: its receipt, and the counts and seconds of making it (empty if it existed)."""
 
     receipt: Receipt
     reused: bool
@@ -259,7 +259,7 @@ class PartResult:
 
 
 class PartFailed(Exception):
-    """A part failed after calls to a model. error: the cause. counts: the calls' counts for the run's report."""
+    """A part failed after calls to a model. error: the cause. counts: the counts of the calls for the run's report."""
 
     def __init__(self, error: Exception, counts: Mapping[str, int]) -> None:
         super().__init__(error, counts)
@@ -278,15 +278,15 @@ class Part(Generic[S]):
         self.stage: Stage[S] = stage_of(job) if stage is None else stage
         self.settings: S = job.settings
         self.counts: Counter[str] = Counter()
-        """Counts of calls to models behind endpoints, which the run's report gets beside the stage's own counts."""
+        """The counts of calls to models behind endpoints, which are added to the stage's own counts in the report."""
 
     def digest(self, name: str) -> str:
-        """Return the digest of the input of this name; raises LookupError if the stage does not declare it."""
+        """Return the digest of an input. Raises LookupError if the stage does not declare it."""
         self.stage.input(name)
         return self.job.inputs[name]
 
     def has(self, name: str) -> bool:
-        """Return True if there is an input of this name, which may be optional."""
+        """Return whether an input, which may be optional, exists."""
         self.stage.input(name)
         return name in self.job.inputs
 
@@ -296,7 +296,7 @@ class Part(Generic[S]):
         return sorted(one.removeprefix(name + "/") for one in self.job.inputs if one.startswith(name + "/"))
 
     def table(self, name: str, *columns: str) -> pa.Table:
-        """Read the input table of this name, or some of its columns, and check it against the declared schema."""
+        """Read an input table, or some of its columns, and check it against the declared schema."""
         digest = self.job.inputs[name]
         self.path(digest)
         return read_table(self.store, digest, self.stage.input(name).schema, columns=columns or None)
@@ -315,11 +315,11 @@ class Part(Generic[S]):
         return [self.path(digest) for name, digest in sorted(self.job.inputs.items()) if name.startswith(prefix + "/")]
 
     def rows_of(self, name: str) -> int:
-        """Return the number of rows of the input table of this name, from the file's footer."""
+        """Return the number of rows of an input table, from the file's footer."""
         return int(pq.read_metadata(self.path(self.job.inputs[name])).num_rows)
 
     def pack(self, name: str) -> Mapping[str, NDArray[Any]]:
-        """Return the arrays of the input of this name, memory-mapped."""
+        """Return the memory-mapped arrays of an input."""
         return self.pack_at(self.digest(name))
 
     def packs(self, name: str, within: str = "") -> list[Mapping[str, NDArray[Any]]]:
@@ -363,7 +363,7 @@ def stage_of(job: Job) -> Stage[Any]:
 
 
 def part_key(stage: Stage[Any], shard: str, settings: StageSettings, inputs: Mapping[str, str]) -> str:
-    """Return the SHA-256 (64 hex digits) of all that shapes a part; the label counts only if it names pieces."""
+    """Return the SHA-256 (64 hex digits) of all that shapes a part; the label is included only if it names pieces."""
     shard_key = {"shard": shard} if any(one.pieces for one in stage.outputs) else {}
     return digest_of(
         canonical_json(
@@ -400,7 +400,7 @@ def make_part(job: Job) -> PartResult:
             raise
         raise PartFailed(error, +part.counts) from error
     if outputs.failed and stage.requests is None:
-        raise ValueError(f"the stage {stage.name} has failed rows, and declares no requests to a language model")
+        raise ValueError(f"the stage {stage.name} has failed rows, but declares no requests to a language model")
     digests: dict[str, str] = {}
     rows: dict[str, int] = {}
     sizes: dict[str, int] = {}

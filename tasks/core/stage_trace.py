@@ -67,7 +67,7 @@ class StageTrace:
         return CallTrace(f"part {self._stage}", attributes, facts_of, self._headers)
 
     def add(self, result: PartResult) -> None:
-        """Count a part as made or reused, and add its counts."""
+        """Count a part as made or reused, and add the part's counts."""
         self._outcomes["reused" if result.reused else "made"] += 1
         self._counts.update(result.counts)
 

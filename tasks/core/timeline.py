@@ -1,4 +1,4 @@
-"""The timeline of a run: which stage each worker worked on, and when."""
+"""The timeline of a run, which shows the stages that each worker worked on, and when."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _at_most(most: int, spans: list[_Span]) -> list[_Span]:
 
 
 def _merged(spans: list[_Span], gap: float) -> list[_Span]:
-    """Copy the spans, joining a worker's consecutive spans on the same stage if the pause is at most `gap`."""
+    """Copy the spans, and join a worker's consecutive spans on the same stage if the pause is at most `gap`."""
     merged: list[_Span] = []
     by_worker = sorted(spans, key=lambda span: (span.worker, span.began, span.ended))
     for _, worker_spans in itertools.groupby(by_worker, key=lambda span: span.worker):

@@ -1,6 +1,6 @@
 """A child process that runs a stage on a few documents of a shard, discards the results, and may die.
 
-Started by `tasks.core.isolate`, which sends it a job and the rows to try, and reads the result of each trial.
+`tasks.core.isolate` starts it, sends it a job and the rows to try, and reads the result of each trial.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Unchanged documents: their rows are copied from an earlier snapshot's parts instead of made again.
+"""Copies the rows of unchanged documents from an earlier snapshot's parts instead of making them again.
 
 If a stage works document by document (`Stage.per_document`), the rows of a document depend only on that document. So a
 part consists of rows copied from the parent's parts for documents with the same content, and of new rows for other
-documents: the bytes are the same as in a part computed as a whole. `Job.earlier` lists the parts of the parent to copy
-from: the parts whose keys match the current settings, code and libraries.
+documents: the bytes are the same as in a part computed as a whole. `Job.earlier` lists the parent's parts from which to
+copy: those whose keys match the current settings, code and libraries.
 """
 
 from __future__ import annotations

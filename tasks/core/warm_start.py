@@ -1,7 +1,7 @@
 """The warm start of a clustering from the previous version's communities, the same for all families with communities.
 
 A start is both an input and an output of the clustering stage, so that the next build finds it. An unchanged graph gets
-the previous version's start, so its part exists: a build without a change computes nothing.
+the previous version's start, so its part already exists: a build without changes computes nothing.
 """
 
 from __future__ import annotations

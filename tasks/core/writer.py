@@ -1,4 +1,4 @@
-"""Writers: the prompt of texts that a language model writes, and the values that determine these texts."""
+"""Writers declare the prompt of the texts that a language model writes, and the values that determine these texts."""
 
 from __future__ import annotations
 

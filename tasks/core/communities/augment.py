@@ -1,6 +1,6 @@
 """Add links by content to the links of a graph, and weight all links (ArchRAG, Algorithm 1, lines 3 to 5).
 
-- `knn`: links each node to the k nodes of highest cosine that reach a threshold. One of the two nodes suffices.
+- `knn`: links each node to the k nodes with the highest cosines that reach a threshold.
 - `codicil` (Ruan, Fuhry and Parthasarathy 2013, Algorithm 1): unites the links of `knn` without a threshold with the
   links of the graph. Of its links in the union, every node keeps the ceil(sqrt(degree)) links with the highest
 
@@ -38,7 +38,7 @@ FLOOR = 0.01
 """The minimum weight of a link."""
 
 EXACT_NODES = 100_000
-"""The maximum number of nodes of which all pairs are compared, unless the caller sets another maximum."""
+"""The maximum number of nodes for comparing all pairs, unless the caller sets another maximum."""
 
 
 def knn(graph: Graph, k: int = 10, threshold: float = 0.6, exact: int | None = None) -> Edges:
@@ -47,7 +47,7 @@ def knn(graph: Graph, k: int = 10, threshold: float = 0.6, exact: int | None = N
 
 
 def codicil(graph: Graph, k: int = 10, alpha: float = 0.5, exact: int | None = None) -> Edges:
-    """Return those of the graph's links and the links to the k nearest nodes that at least one of their nodes keeps."""
+    """Return the links, from the graph and to the k nearest nodes, that at least one of their nodes keeps."""
     size = len(graph.ids)
     union = joined(size, graph.edges, _nearest(graph, k, 0.0, exact))
     shared, degrees = shared_neighbours(size, union)

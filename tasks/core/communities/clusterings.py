@@ -56,7 +56,7 @@ def clusters_of(level: int, nodes: Ids, labels: Labels) -> Clusters:
 
 
 def start_of(names: Ids, before: Clusters) -> NDArray[np.int64]:
-    """Return the starting label (n,) of each name: one number per earlier community, ALONE for unknown nodes."""
+    """Return the starting label (n,) of each name: a number for each earlier community, ALONE for unknown nodes."""
     place, matched = _places(names, before.nodes)
     start = np.full(len(names), ALONE)
     if matched.any():

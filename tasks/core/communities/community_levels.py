@@ -11,7 +11,7 @@ from indexmill.store.canonical import canonical_json
 
 @dataclass(frozen=True)
 class Stops:
-    """When to stop building levels. levels: the maximum number. fewest: the minimum nodes of a graph to cluster."""
+    """When to stop building levels. levels: the maximum number. fewest: the minimum number of nodes to cluster."""
 
     levels: int = 4
     fewest: int = 5
@@ -22,5 +22,5 @@ class Stops:
 
 
 def community_id(level: int, members: Sequence[str]) -> str:
-    """Hash a community's level and members, in any order, into its id."""
+    """Return a community's id: a hash of its level and its members, whatever their order."""
     return hashlib.sha256(canonical_json([level, sorted(members)])).hexdigest()[:32]

@@ -1,4 +1,4 @@
-"""Graphs of nodes with vectors: nodes in the order of their ids, each link once.
+"""Graphs of nodes with vectors: nodes are in the order of their ids, and each link occurs once.
 
 Vectors are rounded to the grid of indexmill.retrieve.grid, where products are exact: the cosine of two nodes does not
 depend on the other nodes, the library or its threads.
@@ -29,9 +29,9 @@ Labels = NDArray[np.int64]
 """The community of each node: 0, 1, ... in the order of their first nodes."""
 
 ALONE = -1
-"""In a start (see leiden): a node without a known earlier community."""
+"""Marks a node without a known earlier community in a start (see leiden)."""
 
-_TILE = 8192  # links whose vectors or neighbours are in memory at once
+_TILE = 8192  # the number of links whose vectors or neighbours are in memory at once
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,8 @@ def leiden(
 ) -> Labels:
     """Return the label of each node.
 
-    start: (n,), one number per earlier community, ALONE for nodes without one; if None, the result is a function of the
-    graph. grain: 0 for resolution 1. largest: 0 for no bound.
+    start: (n,), a number for each earlier community, ALONE for nodes without a community; if None, the result depends
+    only on the graph. grain: 0 for resolution 1. largest: 0 for no bound.
     """
     if not len(graph.edges):
         return np.arange(graph.size)

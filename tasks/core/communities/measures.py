@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tasks.core.communities.graph import Floats, Labels, Weighted
 
-_TILE = 32_768  # vectors in memory at once in double precision
+_TILE = 32_768  # the number of vectors in memory at once in double precision
 
 
 def modularity(graph: Weighted, labels: Labels, resolution: float = 1.0) -> float:
@@ -42,7 +42,7 @@ def calinski_harabasz(vectors: Floats, labels: Labels) -> float | None:
 
 
 def cosine_to_centre(vectors: Floats, labels: Labels) -> float | None:
-    """Return Sim; None without nodes. A zero vector, or a vector in a community whose mean is zero, counts 0."""
+    """Return Sim; None if there are no nodes. A vector counts as 0 if it or its community's mean is zero."""
     if not len(labels):
         return None
     centres = _centres(vectors, labels)[1]

@@ -1,15 +1,15 @@
 """The ingest stage: corpus files become documents, shard by shard; rows that cannot become documents go to quarantine.
 
-listing       paths, and sources such as buckets and databases -> files
-source_files  folders and globs of this machine -> files; a file -> its bytes
+listing       lists the files of paths, and of sources such as buckets and databases
+source_files  lists the files of local folders and globs, and opens files
 sources       one connector for each kind of source
 known         the files read by the previous version, and which of them are unchanged
-readers       a file -> rows
+readers       reads the rows of a file
 formats       the file formats that readers and connectors use; they import neither
-documents     a row -> a document, or a rejection with its reason
-spill         scan, carry: the documents of files, on disk, in bounded memory (`spill_files` names the files)
-shard_plan    scanned rows -> the documents and the shards of the corpus
-part          the documents of a shard, as a part: the stage itself
+documents     turns a row into a document, or into a rejection with its reason
+spill         writes the documents of files to disk, in bounded memory (`spill_files` names the files)
+shard_plan    selects the documents of the corpus from the scanned rows, and divides them into shards
+part          the stage itself, which stores the documents of a shard as a part
 read_part     slowly read files, as parts that outlive an interrupted build
 memory        detection of out-of-memory errors
 supervisor    runs scans in a child process, and finds the files that crash or stall it

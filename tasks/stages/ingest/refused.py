@@ -1,4 +1,4 @@
-"""Summaries of rejected rows for messages: the most frequent reasons, an example, the files that failed."""
+"""Summarises rejected rows for messages: the most frequent reasons, an example, and the files that failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from indexmill.text.printable import one_line
 
 _REASONS_NAMED = 4
 _FIELDS = frozenset({"bad-columns", "no-id", "no-text", "not-text"})
-"""The reasons that suggest that `corpus.fields` does not name the fields of the corpus."""
+"""Reasons that suggest that `corpus.fields` does not match the corpus."""
 
 COSTLY = frozenset({"reader-failed", "too-slow"})
 """Temporary reasons for which another attempt on the same machine costs as much and is unlikely to succeed."""

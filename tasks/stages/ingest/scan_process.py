@@ -1,7 +1,7 @@
-"""A child process that scans. If it dies or is killed, its position identifies the file and row at fault.
+"""Runs scans in a child process. If it dies or is killed, its position identifies the file and row at fault.
 
-`tasks.stages.ingest.scanner` is its program. The child waits for the next scan, and ends whenever this process ends.
-Its position is in memory that both processes map, so that updating it costs next to nothing per row.
+The child runs `tasks.stages.ingest.scanner`. After a scan it waits for the next scan, and it ends when this process
+ends. Its position is in memory that both processes map, so that an update costs next to nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class ScanEnd:
-    """How a scan ended early, and at which file and row. file: -1 if no file was being read."""
+    """How a scan ended early, and at which file and row. file: the file's number; -1 if no file was being read."""
 
     file: int
     rows: int
@@ -66,7 +66,7 @@ class ScanEnd:
 
 
 class ScanProcess:
-    """A process that runs one scan at a time. place: the record source that it gets access to."""
+    """A process that runs one scan at a time. place: the record source to which the process has access."""
 
     def __init__(self, place: SourceSettings | None = None) -> None:
         self._access = reader_environment() if place is None else source_environment(place)
@@ -109,7 +109,7 @@ class ScanProcess:
     def scan(
         self, files: Sequence[SourceFile], settings: CorpusSettings, folder: Path, cuts: Mapping[int, Cut]
     ) -> ScanResult | ScanEnd | Exception:
-        """Run a scan; return its result, a `ScanEnd` if it ended early, or an error that no file caused."""
+        """Run a scan. Returns its result, a `ScanEnd` if it ended early, or an error that no file caused."""
         position = memoryview(self._memory).cast("q")
         position[0] = -1
         watch = _Watch(self._process.pid, settings.max_document_seconds)
@@ -184,7 +184,7 @@ _inherited: list[ScanProcess] = []
 
 
 def start() -> None:
-    """Start a process for the next scan, unless one is waiting; return at once."""
+    """Start a process for the next scan without waiting for it, unless a process is waiting for a scan."""
     if not _idle:
         _idle.append(ScanProcess())
 
@@ -201,7 +201,7 @@ def give_back(process: ScanProcess) -> None:
 
 
 def take(most_bytes: float = math.inf) -> ScanProcess:
-    """Return a process for a scan: a waiting one that uses at most `most_bytes` of memory, or a new one."""
+    """Return a process for a scan: a waiting process that uses at most `most_bytes` of memory, or a new process."""
     while True:
         try:
             process = _idle.pop()

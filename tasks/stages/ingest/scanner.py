@@ -1,8 +1,8 @@
 """The program of the process that reads corpus files for `tasks.stages.ingest.supervisor`.
 
-The process may die, and is killed when it takes too long. It gets a connection, and shared memory for its position. For
-each scan it receives the arguments of `spill.scan`, and sends either the result, a message if the current row raised an
-error, or the error itself if no file is at fault.
+The process may die, and is killed if it takes too long. It gets a connection, and shared memory for its position. For
+each scan it receives the arguments of `spill.scan`, and sends the result, a message if the current row raised an error,
+or the error itself if no file is at fault.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _IDLE = 30.0
 
 
 def serve(connection: Connection, position: memoryview[int]) -> None:
-    """Answer requests for scans until the connection's other end is closed, or silent for _IDLE seconds."""
+    """Answer requests for scans until the other end closes the connection, or is silent for _IDLE seconds."""
     at_start = held_memory()
     with contextlib.suppress(EOFError, ConnectionError):
         while connection.poll(_IDLE):
@@ -59,7 +59,7 @@ def _scanned(
         return too_low
 
     def limit_memory() -> None:
-        """Limit memory. Memory that earlier files occupy is not counted, so that each file gets the same limit."""
+        """Limit memory. The memory already in use is not counted, so that each file gets the same limit."""
         earlier = min(max(held_memory() - at_start, 0), allowed)
         limited = allowed + earlier if most == resource.RLIM_INFINITY else min(allowed + earlier, most)
         resource.setrlimit(resource.RLIMIT_DATA, (limited, most))
@@ -77,7 +77,7 @@ def _scanned(
 
 
 def _lacked_memory(error: BaseException | None) -> bool:
-    """Return whether the memory limit, which is lifted now, caused an error, including a library's failed import.
+    """Return whether the memory limit, which has been lifted, caused an error, such as a library's failed import.
 
     A missing or broken library cannot be imported without the limit either.
     """

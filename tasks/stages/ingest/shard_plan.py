@@ -233,7 +233,7 @@ def refused_of(planned: ShardPlan, spill_folder: str | os.PathLike[str]) -> pa.T
 
 
 def digest_of_documents(document_ids: Sequence[str], content_hashes: Sequence[str]) -> str:
-    """Return SHA-256 over the (document id, content hash) pairs of a set of documents, in the order of SHA-256(id).
+    """Return the SHA-256 of the (document id, content hash) pairs of a set of documents, in the order of SHA-256(id).
 
     A pair is the length of the id's UTF-8 as 8 bytes little-endian, the id, and the 32 bytes of the hash. In this order
     the pairs of a corpus are the concatenated pairs of its shards.
@@ -370,7 +370,7 @@ class _ScannedRows:
         return np.concatenate([np.empty(0, dtype=bool), *masks])
 
     def _by_batch(self, rows: NDArray[np.int64]) -> Iterator[tuple[_Batch, NDArray[np.int64], NDArray[np.int64]]]:
-        """Yield (batch, positions in `rows`, rows of the batch) for each batch that contains some of the rows."""
+        """Yield (batch, positions in `rows`, rows of the batch) for each batch that contains any of the rows."""
         batches = np.searchsorted(self._starts, rows, side="right") - 1
         order = np.argsort(batches, kind="stable")
         for group in np.split(order, np.flatnonzero(np.diff(batches[order])) + 1):
@@ -380,7 +380,7 @@ class _ScannedRows:
 
 
 def _repeats_id(hashes: NDArray[np.uint8], order: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return a mask of some rows: True if a row has the same id as the row before."""
+    """Return a mask of some rows: True if a row has the same id as the previous row."""
     repeats = np.zeros(len(order), dtype=bool)
     for low in range(1, len(order), _COMPARED):
         high = min(low + _COMPARED, len(order))

@@ -41,7 +41,7 @@ from tasks.stages.ingest.sources.source_interface import FileSource
 from tasks.stages.ingest.sources.source_kinds import open_file_source
 
 Kind = str
-"""The name of a format, from `SUFFIXES` or `formats.format_registry`."""
+"""The name of a format in `SUFFIXES` or `formats.format_registry`."""
 Compression = Literal["gzip", "zstd"]
 
 LOCAL = "files"
@@ -54,7 +54,7 @@ MISNAMED: Kind = "misnamed"
 """The kind of a file whose name is not UTF-8, whatever its format: it is rejected unread until it is renamed."""
 
 _SETTLED = 2.0
-"""The age in seconds from which a file's times show any later change, however coarse the file system's clock."""
+"""The age in seconds after which a file's times show any later change, however coarse the file system's clock is."""
 
 SUFFIXES: dict[str, Kind] = {
     ".jsonl": "json-lines",
@@ -72,7 +72,7 @@ SUFFIXES: dict[str, Kind] = {
 """The formats by file name; JSON and CSV may also end in .gz or .zst."""
 
 TEXT_KINDS: frozenset[Kind] = frozenset({"text", "markdown", "html", *(format_.kind for format_ in FORMATS)})
-"""Formats whose files are one document each."""
+"""The formats in which each file is one document."""
 
 _NAMED_ONLY = frozenset(suffix for format_ in FORMATS if not format_.by_default for suffix in format_.suffixes)
 _COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
@@ -80,7 +80,7 @@ _COMPRESSIBLE: frozenset[Kind] = frozenset({"json", "json-lines", "csv"})
 _BLOBS = "blobs"
 _QUICK_BYTES = 64 << 20
 _QUICK_FILES = 10_000
-_BATCH_BYTES, _BATCH_FILES = 64 << 20, 2_000  # the maximum bytes and files of a batch
+_BATCH_BYTES, _BATCH_FILES = 64 << 20, 2_000  # the maximum number of bytes and of files in a batch
 _SWELLS = 6  # approximate expansion of compressed records
 _MAGIC = re.compile(r"[*?\[]")
 _SUFFIX_ADVICE = (
@@ -94,7 +94,7 @@ class SourceFile:
     """One file of the corpus."""
 
     path: str  # as in the file system; for the kind MISNAMED, with lone surrogates
-    name: str  # for display: the path below the corpus folder, or the whole path if two files share the former
+    name: str  # for display: the path below the corpus folder, or the whole path if that is ambiguous
     kind: Kind
     document_name: str = ""  # the path below the corpus folder, POSIX and NFC: the id of a text file's document
     compression: Compression | None = None
@@ -171,7 +171,7 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
 
 
 def with_distinct_names(files: Collection[SourceFile], name_of: Callable[[SourceFile], str]) -> list[SourceFile]:
-    """Return the files; files that share a name are renamed by `name_of`."""
+    """Return the files, in which `name_of` names the files that share a name."""
     times = Counter(file.name for file in files)
     return [replace(file, name=name_of(file)) if times[file.name] > 1 else file for file in files]
 
@@ -187,7 +187,7 @@ def open_source(file: SourceFile) -> io.BufferedReader:
         if not any(path == root or path.startswith(root.rstrip(os.sep) + os.sep) for root in file.within):
             raise NoCorpusFile(
                 "link-outside",
-                f"it leads to {utf8_name(path)}, outside the corpus: name that in corpus.paths, or set follow_links",
+                f"it leads to {utf8_name(path)}, outside the corpus: add that to corpus.paths, or set follow_links",
             )
     try:
         return open_checked(path, flags)
@@ -233,7 +233,7 @@ def batches(files: Iterable[SourceFile]) -> Iterator[tuple[SourceFile, ...]]:
 
 
 def is_quick(files: Iterable[SourceFile]) -> bool:
-    """Return whether one process can read all files in a few seconds; remote files, HTML and the like take longer."""
+    """Return whether one process can read all files in a few seconds; remote files, HTML etc. take longer."""
     slow = {"html", *(format_.kind for format_ in FORMATS)}
     sizes = [
         math.inf if file.place or file.kind in slow else file.size * (_SWELLS if file.compression else 1)
@@ -243,7 +243,7 @@ def is_quick(files: Iterable[SourceFile]) -> bool:
 
 
 def digest_of_files(files: Sequence[SourceFile]) -> str | None:
-    """Return SHA-256 of the files' names and bytes; None if a file cannot be read, or reading them all is too slow.
+    """Return the SHA-256 of the files' names and bytes; None if a file cannot be read, or reading all is too slow.
 
     A changed digest shows only that something may have changed; `spill.scan` determines the documents.
     """
@@ -284,7 +284,7 @@ def _candidates(pattern: str, settings: CorpusSettings) -> Iterator[tuple[str, s
         if not Path(path).is_file():
             raise BadInput(f"{pattern} is neither a file nor a folder")
         if kind_of(path) is None:
-            raise BadInput(f"{pattern} is of no known format. {_SUFFIX_ADVICE}")
+            raise BadInput(f"{pattern} has an unknown format. {_SUFFIX_ADVICE}")
         yield path, str(Path(path).parent)
     elif _MAGIC.search(pattern):
         root = _root(path)
@@ -363,7 +363,7 @@ def refuse_same_id(files: Iterable[SourceFile]) -> None:
             raise BadInput(
                 f"{_in_full(first)} and {_in_full(file)} would both be the document "
                 f"{utf8_name(file.document_name)!r}: a text file's id is its path below the corpus folder. Give one "
-                "folder that holds both (and choose below it with include), rename one of them, or give an entry of "
+                "folder that contains both (and select files with include), rename one of them, or give an entry of "
                 "corpus.sources a prefix"
             )
 
@@ -396,7 +396,7 @@ def _inspected(path: str, within: tuple[str, ...], name: str, kind: Kind, reques
 
 
 def _leads_to(path: str, within: tuple[str, ...]) -> str:
-    """Return the suffix of a link's token: the digest of the target, which decides whether the link is read."""
+    """Return the suffix for a link's token: the digest of its target, which decides whether the link is read."""
     return "-" + hashlib.sha256(b"\0".join(map(os.fsencode, (os.path.realpath(path), *within)))).hexdigest()[:16]
 
 

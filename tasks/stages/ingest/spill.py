@@ -1,6 +1,6 @@
 """Scans: corpus files become documents in a spill folder, in bounded memory.
 
-`scan` reads some files and spills their documents to disk; it runs on any worker, many at once. `carry` copies the
+`scan` reads some files and spills their documents to disk; many scans may run at once on any worker. `carry` copies the
 previous version's rows of unchanged files, and `respill` the rows of a part (`tasks.stages.ingest.read_part`).
 `tasks.stages.ingest.shard_plan` selects documents among the rows; `tasks.stages.ingest.spill_files` names the files.
 """
@@ -146,7 +146,7 @@ def scan(
 def carry(
     rows: pa.Table, refusals: pa.Table, files: Mapping[str, bool], spill_folder: str | os.PathLike[str]
 ) -> ScanResult:
-    """Copy the previous version's rows of unchanged files, as if the files were scanned now.
+    """Copy the previous version's rows of unchanged files, as if the files had been scanned now.
 
     rows: schema CARRIED_ROW. refusals: schema QUARANTINE. files: the names of the files; True if front matter was left
     out. The texts stay in the previous version, where `documents_of` reads them.
@@ -165,7 +165,7 @@ def respill(
     *,
     fresh: bool = False,
 ) -> ScanResult:
-    """Spill the rows of an earlier scan of some files: see `spilled_rows`.
+    """Spill the rows of an earlier scan of some files; see `spilled_rows`.
 
     Files with temporary failures are left out, also in the result. fresh: whether this run made the scan; if so, slow
     failures are not retried.
@@ -197,14 +197,14 @@ def _copied(
     spill_folder: str | os.PathLike[str],
     documents: pa.Table | None = None,
 ) -> ScanResult:
-    """Spill an earlier scan's rows. documents: in the order of the rows; None if the previous version has them."""
+    """Spill an earlier scan's rows. documents: in the order of the rows; None if the previous version stores them."""
     with ExitStack() as opened:
         _SpillWriter(name, Path(spill_folder), opened).copy(rows, refusals, documents)
     return ScanResult(name, files, rows.num_rows, dict(Counter(refusals.column("reason").to_pylist())), ())
 
 
 def spilled_rows(result: ScanResult, spill_folder: str | os.PathLike[str]) -> tuple[pa.Table, pa.Table]:
-    """Return a scan's documents, with a column `file`, in the order of their hashes; and its rejected rows."""
+    """Return a scan's documents (with a column `file`, in the order of their hashes), and its rejected rows."""
     folder = Path(spill_folder)
     pieces = [open_spilled(file).read_all() for file in sorted(folder.glob(f"{result.name}.documents.*.arrow"))]
     documents = pa.concat_tables([DOCUMENTS.empty_table(), *pieces])
@@ -308,7 +308,7 @@ class _SpillWriter:
             self.flush()
 
     def copy(self, rows: pa.Table, refusals: pa.Table, documents: pa.Table | None) -> None:
-        """Write an earlier scan's rows (schemas CARRIED_ROW, QUARANTINE). documents: in their order; None if stored."""
+        """Write an earlier scan's rows and rejections. documents: in the order of the rows; None if already stored."""
         hashes = id_hashes(rows.column("document_id").to_pylist())
         order = hash_order(hashes)
         rows = rows.append_column("id_hash", pa.array(map(bytes, hashes), pa.binary(32)))
@@ -324,7 +324,7 @@ class _SpillWriter:
         self._quarantine.write_table(refusals)
 
     def flush(self) -> None:
-        waiting = sorted(self._waiting, key=lambda row: row[0])  # stable: rows of one id stay in their order
+        waiting = sorted(self._waiting, key=lambda row: row[0])  # stable: rows with the same id stay in their order
         for piece, rows in groupby(waiting, key=lambda row: piece_of(row[0])):
             self._write(piece, list(rows))
         self._quarantine.write_batch(pa.RecordBatch.from_pylist(self._refusals, schema=QUARANTINE))

@@ -33,10 +33,10 @@ _INDEX_FIELDS: list[pa.Field[Any]] = [
     pa.field("line", pa.int64()),
 ]
 INDEX = pa.schema(_INDEX_FIELDS)
-"""The row that `scan` stores for a document besides the document itself."""
+"""The schema of the row that `scan` stores for a document besides the document itself."""
 
 CARRIED_ROW = pa.schema([column for column in _INDEX_FIELDS if column.name not in ("id_hash", "gone")])
-"""The input of `carry`."""
+"""The schema of the rows that `carry` gets."""
 
 CARRIED_SCAN = "carried"
 """The scan name of the rows copied from the previous version."""
@@ -99,7 +99,7 @@ def writing(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWri
             raise full from error
         message = f"cannot spill documents to {path.parent}: {error.strerror or error}"
         if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT):
-            raise StoreNotWritable(f"{message}. Permission is needed there") from error
+            raise StoreNotWritable(f"{message}. Grant write permission there") from error
         raise
     finally:
         if temporary is not None:

@@ -26,7 +26,7 @@ _ATTEMPTS = 3
 
 
 def scan(files: Sequence[SourceFile], settings: CorpusSettings, spill_folder: str | os.PathLike[str]) -> ScanResult:
-    """Run `spill.scan` in a child process; reject a file that fails there from the row at fault on.
+    """Run `spill.scan` in a child process. If a file makes it fail, reject the file from the row at fault on.
 
     Raises the errors of `spill.scan`, WorkerDied if the child dies and no file is at fault, and StoppedError if this
     call's executor is asked to stop.

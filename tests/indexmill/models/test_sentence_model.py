@@ -427,7 +427,7 @@ def test_a_model_that_the_library_cannot_open_is_named(copy: Callable[[str], Pat
     change(folder / "config.json", model_type="no-such-model")
     with pytest.raises(ModelUnavailable, match="sentence-transformers cannot open this model"):
         TorchEmbedder.open(folder)
-    with pytest.raises(ConfigurationError, match="transformers cannot open this model, and code of its own is never"):
+    with pytest.raises(ConfigurationError, match="transformers cannot open this model, and the model's own code"):
         convert(folder)
 
 

@@ -1,12 +1,12 @@
 """The file formats that documents are read from.
 
 front_matter  the YAML at the beginning of a Markdown file -> metadata
-json_array    a file that is one JSON array, object by object
+json_array    reads a file that is one JSON array, element by element
 extraction    the interface of extractors: a file -> one document in Markdown
 format_registry         the formats that have extractors
 docx, pptx, xlsx, epub  the extractors of Office files and books, with word_*, number_formats and xhtml_text
-archive, xml, opc       zip archives and XML, the containers of those formats, read within limits
-markdown_marks          text with Markdown markup escaped; code, tables and headings
-markdown_text           a writer of Markdown that records where the pages of a file begin
+archive, xml, opc       read zip archives and XML, the containers of those formats, within limits
+markdown_marks          escapes Markdown markup, and formats code, tables and headings
+markdown_text           writes Markdown, and records where the pages of a file begin
 page_layout, page_ocr   the blocks of a PDF page, from its characters (pdf_text) or its picture (tesseract)
 """

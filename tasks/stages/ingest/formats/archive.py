@@ -1,9 +1,9 @@
 """Read an untrusted zip archive within limits: the container of DOCX, PPTX, XLSX and EPUB.
 
-The standard library's `zipfile` reads the directory and inflates. This module detects hostile files before it expands
-an entry: paths outside the archive, links, duplicate names, entries that share bytes (the "better zip bomb", archives
-that contain themselves), and methods other than stored and deflated. It never trusts the sizes in headers, but counts
-bytes as they are expanded. It never opens nested archives.
+The standard library's `zipfile` reads the directory and decompresses the entries. Before it expands an entry, this
+module detects hostile files: paths outside the archive, links, duplicate names, entries that share bytes (the "better
+zip bomb", archives that contain themselves), and compression methods other than stored and deflated. It does not trust
+the sizes in headers, but counts bytes as they are expanded. It never opens nested archives.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_ENTRIES = 20_000
 _MAX_DIRECTORY = 8 << 20
 """The maximum size of the directory at the end of the archive, in bytes."""
 _MAX_RATIO = 250
-"""The maximum ratio of expanded to stored bytes, for entries of more than _FREE bytes. Tables of numbers reach 30."""
+"""The maximum ratio of expanded to stored bytes, for entries over _FREE bytes. Tables of numbers reach 30 to 1."""
 _FREE = 4 << 20
 _CHUNK = 1 << 18
 _HEADER = 30
@@ -79,7 +79,7 @@ class Archive:
 def open_archive(file: BinaryIO, limits: ExtractionLimits, kind: str) -> Iterator[Archive]:
     """Open an archive for a `with` block. kind: the expected kind of file, for messages.
 
-    Exceptions in the block that damaged files cause are raised as an UnreadableError that names the exception.
+    If a damaged file causes an exception in the block, an UnreadableError that names the exception is raised instead.
     """
     try:
         _refuse_other_files(file, kind)
@@ -88,7 +88,7 @@ def open_archive(file: BinaryIO, limits: ExtractionLimits, kind: str) -> Iterato
     except UnreadableError:
         raise
     except RecursionError as error:
-        raise UnreadableError("hostile-file", "it is nested too deep") from error
+        raise UnreadableError("hostile-file", "it is nested too deeply") from error
     except (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, EOFError, NotImplementedError) as error:
         if lacks_memory(error):
             raise
@@ -96,7 +96,7 @@ def open_archive(file: BinaryIO, limits: ExtractionLimits, kind: str) -> Iterato
             "unreadable-file", f"the archive is damaged or cut short: {type(error).__name__}"
         ) from error
     except (ArithmeticError, LookupError, RuntimeError, ValueError) as error:
-        raise UnreadableError("unreadable-file", f"not {kind} as expected: {type(error).__name__}") from error
+        raise UnreadableError("unreadable-file", f"it is not {kind} as expected: {type(error).__name__}") from error
 
 
 def _refuse_other_files(file: BinaryIO, kind: str) -> None:
@@ -104,7 +104,7 @@ def _refuse_other_files(file: BinaryIO, kind: str) -> None:
     if head == _COMPOUND:
         if _holds(file, _LOCKED):
             raise UnreadableError("encrypted", "the file is locked with a password; save it without one")
-        message = f"not {kind} but a file of Office 97 to 2003, or of another program; save it in a current format"
+        message = f"not {kind} but a file of Office 97 to 2003 or another program; save it in a current format"
         raise UnreadableError("unreadable-file", message)
     if not head:
         raise UnreadableError("unreadable-file", "the file is empty")
@@ -122,14 +122,14 @@ def _holds(file: BinaryIO, pattern: bytes) -> bool:
 
 
 class _Bounded(io.RawIOBase):
-    """A file that rejects reads larger than the maximum directory, which `zipfile` reads at once."""
+    """A file that rejects reads larger than _MAX_DIRECTORY; `zipfile` reads the whole directory at once."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
     def read(self, size: int = -1) -> bytes:
         if size > _MAX_DIRECTORY:
-            raise UnreadableError("hostile-file", f"an archive whose directory has more than {_MAX_DIRECTORY:,} bytes")
+            raise UnreadableError("hostile-file", f"the archive's directory is over {_MAX_DIRECTORY:,} bytes")
         return self._file.read(size)
 
     def seek(self, offset: int, whence: int = 0) -> int:
@@ -143,29 +143,29 @@ class _Bounded(io.RawIOBase):
 
 
 def _checked(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """Return the entries that are files, by name with `/`. Raises UnreadableError for a hostile archive."""
+    """Return the files by name, with `/` as the separator. Raises UnreadableError for a hostile archive."""
     entries = archive.infolist()
     if len(entries) > MAX_ENTRIES:
-        raise UnreadableError("hostile-file", f"an archive of {len(entries):,} entries; at most {MAX_ENTRIES:,}")
+        raise UnreadableError("hostile-file", f"the archive has {len(entries):,} entries; at most {MAX_ENTRIES:,}")
     files: dict[str, zipfile.ZipInfo] = {}
     end = 0
     for entry in sorted(entries, key=lambda info: info.header_offset):
         name = entry.filename.replace("\\", "/")
         if name.startswith("/") or name[1:2] == ":" or ".." in name.split("/"):
-            raise UnreadableError("hostile-file", f"an entry that leads outside of the archive: {_shown(name)}")
+            raise UnreadableError("hostile-file", f"an entry points outside the archive: {_shown(name)}")
         if stat.S_ISLNK(entry.external_attr >> 16):
-            raise UnreadableError("hostile-file", f"an entry that is a link: {_shown(name)}")
+            raise UnreadableError("hostile-file", f"an entry is a link: {_shown(name)}")
         if entry.header_offset < end:
-            raise UnreadableError("hostile-file", f"entries that share bytes: {_shown(name)} and another")
+            raise UnreadableError("hostile-file", f"two entries share bytes: {_shown(name)} and another")
         end = entry.header_offset + _HEADER + len(entry.filename) + entry.compress_size
         if name in files:
-            raise UnreadableError("hostile-file", f"two entries of one name: {_shown(name)}")
+            raise UnreadableError("hostile-file", f"two entries have the same name: {_shown(name)}")
         if entry.flag_bits & 0x1:
-            raise UnreadableError("encrypted", "the entries of the archive are locked with a password")
+            raise UnreadableError("encrypted", "the archive's entries are locked with a password")
         if name.endswith("/"):
             continue
         if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise UnreadableError("unreadable-file", f"{_shown(name)} is compressed in a way that the format forbids")
+            raise UnreadableError("unreadable-file", f"{_shown(name)} is compressed in a way the format forbids")
         files[name] = entry
     return files
 

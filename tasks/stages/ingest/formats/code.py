@@ -5,10 +5,10 @@ occurs once, in order; comments and decorators belong to the definition below th
 section named after its first line.
 
 tree-sitter finds definitions, with one grammar per language (MIT, 0.1 to 1 MB each; only SQL's is larger). It parses
-all languages at 10 MB/s, continues after errors, and does not recurse. Pygments has no trees; Python's `ast` reads one
-language, fails on code of another version, and its result depends on the interpreter; `tree-sitter-language-pack`
-downloads its parsers on use, so its content is not fixed. R's grammar has no package: functions of R are detected by
-their first and last lines.
+every language at 10 MB/s, continues after errors, and does not recurse. Pygments builds no syntax trees; Python's `ast`
+parses only Python, fails on code of another version, and its result depends on the interpreter;
+`tree-sitter-language-pack` downloads its parsers on use, so its content is not fixed. No package provides R's grammar,
+so R functions are detected by their first and last lines.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 MAX_BYTES = 3_000_000
 MAX_LINE = 20_000
-"""The longest line in bytes; longer ones are minified code or data."""
+"""The maximum length of a line in characters; longer lines are minified code or data."""
 MAX_MEAN_LINE = 500
 _FEW_BYTES = 50_000
 _MAX_HEADING = 90
-_FEW_LETTERS = 3  # letters of a closing `end` or `1;`, which is not a section
-_MAX_DEPTH = 4  # of headings
+_FEW_LETTERS = 3  # a line with at most this many letters, such as a closing `end` or `1;`, names no section
+_MAX_DEPTH = 4  # the maximum depth of nested headings
 _MAX_WRAPPED = 100
 
 
 class Language(NamedTuple):
-    """A language and its grammar. module: empty if functions are detected by lines. fence: its name in Markdown."""
+    """A language. module: the grammar's module; empty to detect functions by lines. fence: the name in Markdown."""
 
     suffixes: tuple[str, ...]
     module: str
@@ -144,19 +144,19 @@ class _Definition:
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits, dialect: str) -> Extracted:
-    """Convert the code of a file to Markdown. dialect: a key of `LANGUAGES`. See `Extractor`."""
+    """Convert a code file to Markdown. dialect: a key of `LANGUAGES`. See `Extractor`."""
     language = LANGUAGES[dialect]
     most = min(MAX_BYTES, limits.text_bytes)
-    text = read_text(file, most, f"the file has more than {most:,} bytes: generated code, or data")
+    text = read_text(file, most, f"the file is over {most:,} bytes: generated code or data")
     text = text.replace("\r\n", "\n")
     if "\x00" in text:
         raise UnreadableError("nul", f"at character {text.index(chr(0)):,}")
     lines = text.split("\n")
     longest = max(map(len, lines))
     if longest > MAX_LINE:
-        raise UnreadableError("too-large", f"a line of {longest:,} characters: minified code, or data")
+        raise UnreadableError("too-large", f"a line has {longest:,} characters: minified code or data")
     if len(text) > _FEW_BYTES and len(text) > MAX_MEAN_LINE * len(lines):
-        raise UnreadableError("too-large", f"lines of {len(text) // len(lines):,} characters: minified code, or data")
+        raise UnreadableError("too-large", f"{len(text) // len(lines):,} characters per line: minified code or data")
     if language.module:
         tree = _parser(dialect).parse(text.encode("utf-8"))
         definitions = list(_definitions(tree.root_node, lines, 0, len(lines) - 1, 0))
@@ -175,7 +175,7 @@ def _sections(
     for member in members:
         begin = member.first
         if at > first and _is_comment(lines[at:begin]):
-            begin = at  # such as the title of a group of functions
+            begin = at  # the comment may be the title of a group of functions
         yield from _between(lines[at:begin], fence, depth if at > first else None)
         yield _heading(member.heading, depth)
         yield from _sections(lines, begin, member.last, member.members, fence, depth + 1)
@@ -189,7 +189,7 @@ def _is_comment(lines: list[str]) -> bool:
 
 
 def _between(lines: list[str], fence: str, depth: int | None) -> Iterator[str]:
-    """Yield the code outside definitions. A closing bracket is not a section. depth: the heading's; None for none."""
+    """Yield code outside definitions. A closing bracket gets no heading. depth: the heading's depth; None for none."""
     start, end = 0, len(lines)
     while start < end and not lines[start].strip():
         start += 1
@@ -226,7 +226,7 @@ def _parser(dialect: str) -> Parser:
     except ImportError as error:
         raise not_installed(f"code in {dialect}", "tree_sitter", error) from error
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # some grammars, such as Swift's, pass a number as pointer
+        warnings.simplefilter("ignore", DeprecationWarning)  # some grammars pass the pointer as a number
         return tree_sitter.Parser(tree_sitter.Language(grammar()))
 
 
@@ -263,7 +263,7 @@ def _last_line(node: Node) -> int:
 
 
 def _flat(parent: Node) -> Iterator[Node]:
-    """Yield the named children of a node and of its conditional blocks, in order."""
+    """Yield a node's named children in order, with nodes such as `#if` blocks replaced by their children."""
     waiting = [iter(parent.named_children)]
     while waiting:
         node = next(waiting[-1], None)
@@ -345,7 +345,7 @@ def _name_of(node: Node) -> str:
 
 
 def _called(node: Node) -> str | None:
-    """Return the name of a call that has a function as argument, such as `describe("a store")`; None for others."""
+    """Return a call with its first string argument, such as `describe("a store")`; None for other statements."""
     call = _last(node) if node.type == "expression_statement" else None
     if call is None or call.type != "call_expression":
         return None

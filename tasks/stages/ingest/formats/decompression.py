@@ -16,11 +16,11 @@ _CHUNK = 1 << 20
 _ZSTD_INPUT = 1 << 8  # four bytes of zstd can expand to 128 KiB, so these expand to 8 MiB at most
 _ZSTD_WINDOW = 1 << 27
 _LEAST_EXPANDED, _MOST_TIMES = 256 << 20, 100
-"""The limit of a decompressed size is the larger of the first, in bytes, and the second times the file's size."""
+"""A file may expand to the larger of the first value, in bytes, and the second value times the file's size."""
 
 
 def decompressed(raw: io.BufferedReader, compression: Literal["gzip", "zstd"] | None) -> io.BufferedReader:
-    """Return the decompressed bytes of an opened file; closing them closes the file.
+    """Return a stream of an open file's decompressed bytes; closing the stream closes the file.
 
     Reading raises OSError, EOFError, zlib.error or zstandard.ZstdError for a truncated or damaged file.
     """
@@ -36,13 +36,13 @@ def refuse_expansion(expanded: int, file: BinaryIO) -> None:
     most = max(_LEAST_EXPANDED, _MOST_TIMES * os.fstat(file.fileno()).st_size)
     if expanded > most:
         raise OSError(
-            f"it expands to more than {byte_size(most)}, the most for its size; the rest is not read: split it into "
+            f"it expands to more than {byte_size(most)}, the maximum for its size; the rest is not read: split it into "
             f"files that expand to at most {byte_size(_LEAST_EXPANDED)} each"
         )
 
 
 class _Expanded(io.RawIOBase):
-    """The decompressed bytes of a file; reading raises OSError if they exceed the limit for its size."""
+    """A stream of a file's decompressed bytes. Reading raises OSError if they exceed the limit for the file's size."""
 
     def __init__(self, raw: BinaryIO, readinto: Callable[[Any], int]) -> None:
         self._raw, self._readinto = raw, readinto
@@ -63,7 +63,7 @@ class _Expanded(io.RawIOBase):
 
 
 class _Zstd:
-    """The bytes of a .zst file, frame by frame. Unlike the library's reader, it detects a truncated file."""
+    """Decompresses a .zst file frame by frame. Unlike the library's reader, it detects a truncated file."""
 
     def __init__(self, raw: BinaryIO) -> None:
         self._raw = raw

@@ -1,12 +1,12 @@
 """Word documents (.docx, .docm): the visible text, in Markdown.
 
 The parts are read with `xml` over `archive` rather than with python-docx, mammoth or markitdown: python-docx returns no
-list numbers, notes, text boxes, tracked changes or fields; mammoth, which markitdown calls, uses style names alone, and
+list numbers, notes, text boxes, tracked changes or fields; mammoth, which markitdown calls, uses only style names, and
 drops page breaks and the numbers that Word shows; none of them limits the expanded size of an archive. This module
 reads the body paragraph by paragraph, in memory that does not grow with the document.
 
 Included: headings by outline level, lists with the numbers that Word shows, tables, notes after the block that refers
-to them, links, text boxes, alternative texts of pictures, insertions, results of fields, formulas as a line. Excluded:
+to them, links, text boxes, alternative texts of pictures, insertions, field results, formulas on one line. Excluded:
 headers and footers, comments, deletions, hidden text, field codes, tables of contents, and placeholders of forms.
 Macros and embedded files are never opened.
 """
@@ -33,7 +33,7 @@ from tasks.stages.ingest.formats.xml import Element, blocks, each, first, intege
 _MAX_SPAN = 64
 """The maximum number of columns of a table in Word."""
 _MAX_REPEATED = 200
-"""The maximum length of a merged cell that is repeated in the rows below, in characters."""
+"""The maximum number of characters of a merged cell that is repeated in the rows below."""
 _SKIP = frozenset({"w:rPrChange", "w:pPrChange", "w:tblPrChange", "w:trPrChange", "w:tcPrChange", "w:sectPrChange"})
 _TARGET = re.compile(r'^\s*HYPERLINK\s+(?:\\[a-z]\s+)*"?([^"\s]+)"?', re.IGNORECASE)
 _SECTIONS = re.compile(rb'<w:sectPr\b|<w:type w:val=["\'](nextPage|continuous|evenPage|oddPage|nextColumn)')
@@ -69,7 +69,7 @@ class _Field:
 
 @dataclass(slots=True)
 class _Paragraph:
-    """A paragraph while it is read. boxes: the text boxes anchored in it."""
+    """A paragraph that is being read. boxes: the text boxes anchored in it."""
 
     inline: Inline = field(default_factory=Inline)
     boxes: list[Element] = field(default_factory=list)
@@ -139,7 +139,7 @@ class _Document:
     def _turn_page(self, inline: Inline) -> None:
         self._breaks += 1
         if self._breaks >= self._limits.pages:
-            message = f"more than {self._limits.pages:,} pages; see corpus.extract.max_pages"
+            message = f"the document has more than {self._limits.pages:,} pages; see corpus.extract.max_pages"
             raise UnreadableError("too-large", message)
         inline.page_break()
 
@@ -253,7 +253,7 @@ class _Document:
                     self._runs(chosen, read, hidden, target)
 
     def _shown(self) -> bool:
-        """Return whether text is visible, which it is not within the code of a field."""
+        """Return whether text is visible; text in the code of a field is not."""
         return all(open_field.in_result for open_field in self._fields)
 
     def _run(self, element: Element, read: _Paragraph, hidden: bool | None, target: str) -> None:
@@ -376,13 +376,13 @@ class _Document:
                 shown.extend([text, *[""] * (span - 1)])
                 size += len(text) + 3 * span
             if size > self._limits.text_bytes:
-                raise UnreadableError("too-large", f"a table of more than {self._limits.text_bytes:,} characters")
+                raise UnreadableError("too-large", f"a table has over {self._limits.text_bytes:,} characters")
             table.append(shown)
         self._writer.table(table)
         self._write_notes(self._due)
 
     def _cell(self, element: Element) -> str:
-        """Return the text of a cell in one line; a table inside the cell is written row by row."""
+        """Return the text of a cell as one line; a table inside the cell is written row by row."""
         parts: list[str] = []
         self._cell_parts(element, parts)
         return " ".join(part for part in parts if part)
@@ -414,7 +414,7 @@ class _Document:
 
 
 def _chosen(element: Element) -> list[Element]:
-    """Return the content of the first non-empty alternative that a file offers to different programs; empty if none."""
+    """Return the first non-empty alternative of those that a file offers to programs, as a list; empty if none."""
     alternatives = (child for child in element if child.tag in ("mc:Choice", "mc:Fallback") and len(child))
     return list(islice(alternatives, 1))
 
@@ -429,7 +429,7 @@ def _is_placeholder(element: Element) -> bool:
 
 
 def _children(element: Element, tag: str) -> Iterator[Element]:
-    """Yield the children with a tag (rows of a table, cells of a row), also those inside elements that Word adds."""
+    """Yield the children with a tag (rows of a table, cells of a row), including those in wrappers that Word adds."""
     for child in element:
         if child.tag == tag:
             yield child
@@ -438,7 +438,7 @@ def _children(element: Element, tag: str) -> Iterator[Element]:
 
 
 def _starts_of_sections(data: bytes) -> Iterator[str]:
-    """Yield each section's type of start: `nextPage`, `continuous` etc. A section's properties follow its content."""
+    """Yield how each section starts: `nextPage`, `continuous` etc. A section's properties follow its content."""
     kind: str | None = None
     for match in _SECTIONS.finditer(data):
         if match[1] is None:

@@ -1,7 +1,7 @@
 """Books (.epub): their chapters in reading order, in Markdown.
 
-The parts are read with `xml` over `archive`: ebooklib is under the AGPL, and markitdown, the other extractor of books,
-reads a zip and its XML without limits and calls markdownify, which escapes too much and records no locations.
+The parts are read with `xml` over `archive`: ebooklib is licensed under the AGPL, and markitdown, which also extracts
+books, reads a zip and its XML without limits and calls markdownify, which escapes too much and records no locations.
 `xhtml_text` converts the chapters.
 
 Excluded: tables of contents (the navigation document, `nav` elements, and chapters that are mostly links in the book),
@@ -73,14 +73,14 @@ def _refuse_encrypted(archive: Archive) -> None:
 
 
 def _chapters(package: Element, part: str) -> list[str]:
-    """Return the spine's archive entries in order; an empty name for an item that is not read."""
+    """Return the names of the spine's archive entries, in order; items that are not read have empty names."""
     folder = posixpath.dirname(part)
     contents = {
         _entry(folder, reference.get("href", ""))
         for reference in each(package, "opf:guide/opf:reference")
         if reference.get("type") in ("toc", "cover")
     }
-    items: dict[str, str] = {}  # entry names by id; empty if not a chapter, or outside the book
+    items: dict[str, str] = {}  # entry names by id; empty for items that are not chapters or are outside the book
     for listed in each(package, "opf:manifest/opf:item"):
         is_chapter = listed.get("media-type", "").strip().lower() in _CHAPTERS
         is_contents = "nav" in listed.get("properties", "").split()

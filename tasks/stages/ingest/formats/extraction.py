@@ -5,8 +5,8 @@ An extractor is a module of this folder with a function
     extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted
 
 and a line in `tasks.stages.ingest.formats.format_registry`. It is a pure function of the bytes and the limits. It runs
-in a process that may crash, and that is killed at limits of time and memory; even so it rejects files whose faults it
-can detect, with a reason that says what is wrong with the file.
+in a process that may crash, and that is killed if it exceeds a limit of time or memory. Even so it rejects the files
+whose faults it can detect, with a reason that says what is wrong with the file.
 
 The text is Markdown: `#` headings, tables with `|`, fenced code, lists. The visible words are unchanged. Characters
 with a meaning in Markdown are escaped where they would change the visible text.
@@ -36,8 +36,8 @@ _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,4}")
 class ExtractionLimits:
     """The limits of an extractor, and its languages.
 
-    text_bytes: the maximum size of the text in UTF-8. pages: the maximum pages of a document. expanded_bytes: the
-    maximum size of an archive's content. ocr: tesseract's languages, such as `eng+deu`; empty for no OCR.
+    text_bytes: the maximum size of the text in UTF-8. pages: the maximum number of pages. expanded_bytes: the maximum
+    expanded size of an archive. ocr: tesseract's languages, such as `eng+deu`; empty for no OCR.
     """
 
     text_bytes: int = 10_000_000
@@ -48,13 +48,13 @@ class ExtractionLimits:
     def check_pages(self, count: int, units: str) -> None:
         """Raise UnreadableError for a document with too many pages. units: the word for pages, such as `chapters`."""
         if count > self.pages:
-            message = f"{count:,} {units}; at most {self.pages:,} are read, see corpus.extract.max_pages"
+            message = f"it has {count:,} {units}; at most {self.pages:,} are read, see corpus.extract.max_pages"
             raise UnreadableError("too-large", message)
 
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """The content of a file. text: Markdown. metadata: JSON values. locations: ascending; empty without any pages."""
+    """The content of a file. text: Markdown. metadata: JSON values. locations: ascending; empty without pages."""
 
     text: str
     title: str = ""
@@ -63,7 +63,7 @@ class Extracted:
 
 
 class UnreadableError(Exception):
-    """A file is rejected. reason: a key of `documents.REASONS`; detail: what is wrong, without text from the file."""
+    """A file was rejected. reason: a key of `documents.REASONS`; detail: what is wrong, without text from the file."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)  # the arguments for unpickling
@@ -74,14 +74,14 @@ class UnreadableError(Exception):
 
 
 Extractor = Callable[[BinaryIO, ExtractionLimits], Extracted]
-"""Raises UnreadableError if the file is not of the format, is damaged, locked or hostile, or exceeds a limit."""
+"""Extracts a file. Raises UnreadableError if it is in another format, damaged, locked or hostile, or over a limit."""
 
 
 def read_text(file: BinaryIO, most_bytes: int, too_large: str) -> str:
-    """Read a UTF-8 file without its byte order mark; line ends stay. Memory grows with the file, not with the limit.
+    """Read a UTF-8 file without its byte order mark, with its line endings. Memory grows only with the file's size.
 
-    too_large: the message for a file of more than `most_bytes`. Raises UnreadableError if the file is larger, or is not
-    UTF-8; in the latter case the cause is the UnicodeDecodeError.
+    too_large: the message if the file is larger than `most_bytes`. Raises UnreadableError if the file is larger, or is
+    not UTF-8; in the latter case its cause is the UnicodeDecodeError.
     """
     data = bytearray()
     while len(data) <= most_bytes and (chunk := file.read(min(_CHUNK, most_bytes + 1 - len(data)))):
@@ -89,7 +89,7 @@ def read_text(file: BinaryIO, most_bytes: int, too_large: str) -> str:
     if len(data) > most_bytes:
         raise UnreadableError("too-large", too_large)
     try:
-        return data.decode("utf-8").removeprefix(_BOM)  # `utf-8-sig` would count an error's offset from after the mark
+        return data.decode("utf-8").removeprefix(_BOM)  # `utf-8-sig` would not count the mark in error offsets
     except UnicodeDecodeError as error:
         raise UnreadableError("not-utf8", f"{error.reason} at byte {error.start}") from error
 
@@ -111,11 +111,11 @@ def is_language(value: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format whose files are one document each.
+    """A format in which each file is one document.
 
-    kind: its name, in metadata as `format`. version: raised whenever the text of the same bytes changes. libraries: the
-    packages that determine the text. has_pictures: whether pages may be pictures, which tesseract reads if
-    `corpus.extract.ocr` is set. dialect: the third argument of the module's function, if it reads several formats.
+    kind: the format's name, stored in the metadata as `format`. version: increased whenever the same bytes yield a new
+    text. libraries: the packages that determine the text. has_pictures: whether pages may be pictures, which tesseract
+    reads if `corpus.extract.ocr` is set. dialect: the third argument of `extract`, if the module reads several formats.
     by_default: False for files that are read only if `corpus.include` or the path names their suffix, since a folder of
     documents may also contain code. titled_by_path: whether a file without a title gets its path as title.
     """
@@ -139,7 +139,7 @@ class Format:
         name = f"tasks.stages.ingest.formats.{self.module}"
         try:
             module = import_module(name)
-        except OSError as error:  # from ctypes: a package's shared library cannot be loaded, such as for lack of memory
+        except OSError as error:  # from ctypes: a shared library cannot be loaded, for example for lack of memory
             raise ImportError(str(error), name=name) from error
         except ImportError as error:
             raise not_installed(f"reading {self.kind}", error.name or self.module, error) from error

@@ -1,4 +1,4 @@
-"""The formats whose files are one document each. Formats of records are in `readers`."""
+"""The formats in which each file is one document. Formats of records are in `readers`."""
 
 from __future__ import annotations
 

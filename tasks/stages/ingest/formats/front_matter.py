@@ -22,28 +22,28 @@ MAX_EXPANDED = 1 << 17
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _RULE = re.compile(r"^-{3,}[ \t]*$\n?", re.MULTILINE)
 _LINE = re.compile(r"\s|$|#|- |-$|[{}\]]|%\}|[^\s:][^:]{0,60}:(\s|$)")
-"""The start of a line of front matter, in YAML or a template of it: a key, an item, a comment, a tag, a bracket, or
+"""The start of a line of front matter, in YAML or a YAML template: a key, an item, a comment, a tag, a bracket, or
 indentation. A paragraph of prose between two rules has lines that do not match."""
 
 
 class FrontMatterError(ValueError):
-    """The front matter is not YAML, is over a limit, or has values that JSON cannot represent."""
+    """The front matter is not YAML, exceeds a limit, or has values that JSON cannot represent."""
 
 
 def split_front_matter(text: str) -> tuple[str, str] | None:
-    """Return the text between two rules at the beginning of a text, and the rest; None without two rules."""
+    """Return the text between two rules at the beginning of a text, and the rest; None if there are no two rules."""
     first = _RULE.match(text)
     second = _RULE.search(text, first.end()) if first else None
     return None if first is None or second is None else (text[first.end() : second.start()], text[second.end() :])
 
 
 def looks_like_yaml(front: str) -> bool:
-    """Return whether every line of a text that YAML cannot parse could be front matter."""
+    """Return whether a text that is not valid YAML may be meant as front matter: whether every line looks like it."""
     return all(map(_LINE.match, front.splitlines()))
 
 
 def metadata_of(front: str) -> dict[str, Any] | None:
-    """Return the metadata as plain JSON values; None for YAML that is not a mapping. Raises FrontMatterError."""
+    """Return the metadata as plain JSON values; None if the YAML is not a mapping. Raises FrontMatterError."""
     _check_limits(front)
     try:
         loaded = yaml.load(front, Loader=_LOADER)  # noqa: S506 - a safe loader
@@ -60,7 +60,7 @@ def metadata_of(front: str) -> dict[str, Any] | None:
 def _check_limits(front: str) -> None:
     """Raise FrontMatterError for YAML that is too long, too deep or too large, before anything is built from it."""
     if len(front) > MAX_CHARACTERS:
-        raise FrontMatterError(f"{len(front):,} characters; at most {MAX_CHARACTERS:,} are read")
+        raise FrontMatterError(f"it has {len(front):,} characters; at most {MAX_CHARACTERS:,} are read")
     sizes = _Sizes()
     try:
         for event in yaml.parse(front, Loader=_LOADER):
@@ -77,7 +77,7 @@ def _check_limits(front: str) -> None:
 
 
 class _Sizes:
-    """Size and height of the nodes parsed so far, with every alias expanded. The height of a scalar is 0."""
+    """The sizes and heights of the nodes parsed so far, with every alias expanded. The height of a scalar is 0."""
 
     def __init__(self) -> None:
         self._open: list[tuple[str | None, int, int]] = [(None, 0, 0)]  # anchor, and size and height so far
@@ -95,7 +95,7 @@ class _Sizes:
     def repeat(self, anchor: str | None) -> None:
         anchored = self._anchored.get(anchor or "", (1, 0))
         if anchored is None:
-            raise FrontMatterError(f"*{anchor} repeats a node that contains it")
+            raise FrontMatterError(f"*{anchor} refers to a node that contains it")
         self.add(None, *anchored)
 
     def add(self, anchor: str | None, size: int, height: int) -> None:
@@ -104,10 +104,10 @@ class _Sizes:
         within, so_far, highest = self._open[-1]
         so_far += size
         if so_far > MAX_EXPANDED:
-            raise FrontMatterError(f"more than {MAX_EXPANDED:,} characters once its aliases are written out")
+            raise FrontMatterError(f"it has more than {MAX_EXPANDED:,} characters with its aliases expanded")
         self._refuse_depth(height)
         self._open[-1] = within, so_far, max(highest, 1 + height)
 
     def _refuse_depth(self, height: int) -> None:
         if len(self._open) - 1 + height > MAX_DEPTH:
-            raise FrontMatterError(f"nested more than {MAX_DEPTH} deep")
+            raise FrontMatterError(f"it is nested more than {MAX_DEPTH} levels deep")

@@ -1,7 +1,7 @@
-"""The elements of a JSON array, one after the other, in memory that does not grow with the array.
+"""Reads the elements of a JSON array one by one, in memory that does not grow with the array.
 
 The array is cut at the commas between its elements without parsing them: only strings and brackets are tracked. So an
-invalid element affects no other element, as long as its quotes and brackets close.
+invalid element affects no other element, as long as its quotes and brackets are closed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ArrayElement:
 
 
 def elements(stream: BufferedIOBase, limit: int) -> Iterator[ArrayElement]:
-    """Yield the elements of the JSON array in a stream; of elements over `limit` bytes, only the beginning.
+    """Yield the elements of the JSON array in a stream; elements over `limit` bytes are cut to their beginning.
 
     Raises BrokenArrayError, after yielding the preceding elements, if the stream does not begin with an array, ends
     before the array does, or continues after it.
@@ -72,7 +72,7 @@ def elements(stream: BufferedIOBase, limit: int) -> Iterator[ArrayElement]:
                 elif mark[0] in b"[{":
                     depth += 1
                 elif depth:
-                    depth -= 1  # of either kind: mismatched brackets are found when the element is parsed
+                    depth -= 1  # for either kind of bracket: parsing the element finds mismatches
                 elif mark[0] != b"}":
                     buffer.add(chunk[start : at - 1])
                     if mark[0] == b",":
@@ -93,7 +93,7 @@ class _ElementBuffer:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self.number = 0  # of the previous element
+        self.number = 0  # the previous element's number
         self.line = self.line_of_data = 1
         self._begin()
 
@@ -126,4 +126,4 @@ def _expect_the_end(rest: bytes, stream: BufferedIOBase) -> None:
         rest = stream.read1(_CHUNK)
         if not rest:
             return
-    raise BrokenArrayError(f"the array has ended, and more follows: {rest.strip()[:60].decode('utf-8', 'replace')}")
+    raise BrokenArrayError(f"the array is followed by more text: {rest.strip()[:60].decode('utf-8', 'replace')}")

@@ -1,4 +1,4 @@
-"""Escapes Markdown markup in text, and writes code and tables whose content cannot end them.
+"""Escapes Markdown markup in text, and formats code and tables so that their content cannot end them.
 
 Only what CommonMark, or `tasks.text.markup`, reads as markup is escaped: `snake_case` and `a * b` stay unchanged.
 """
@@ -27,7 +27,7 @@ _HEADING = re.compile(r" {0,3}#{1,6}[ \t]+")
 
 
 def one_line(text: str) -> str:
-    """Return the text with every run of white space as one blank."""
+    """Return the text stripped, with every run of white space replaced by one space."""
     return _BLANKS.sub(" ", text).strip(" ")
 
 
@@ -62,7 +62,7 @@ def escaped(text: str, before: str = " ", after: str = " ", *, brackets: bool = 
 
 
 def guarded(line: str) -> str:
-    """Escape a line of a Markdown paragraph so that it begins no heading, list, quotation, rule or table."""
+    """Escape a line of a paragraph so that Markdown does not read it as a heading, list, quotation, rule or table."""
     lead = len(line) - len(line.lstrip(PAGE_BREAK))
     match = _LINE_START.match(line[lead:])
     if match is None:
@@ -72,14 +72,14 @@ def guarded(line: str) -> str:
 
 
 def heading_text(text: str) -> str:
-    """Return the Markdown of a heading in one line, with closing `#` of the text escaped."""
+    """Return the Markdown of a heading as one line, with `#` at its end escaped."""
     line = one_line(text)
     closing = _CLOSING.search(line)
     return line if closing is None else f"{line[: closing.start()]}\\{line[closing.start() :]}"
 
 
 def heading_of(line: str) -> str | None:
-    """Return the text of a heading such as `## The heading ##`; None if a line is not a heading. `# C#` is "C#"."""
+    """Return a heading's text; None if a line is not a heading. `## Title ##` yields "Title"; `# C#` yields "C#"."""
     match = _HEADING.match(line)
     if match is None:
         return None
@@ -95,7 +95,7 @@ def fence_for(code: str) -> str:
 
 
 def fenced(code: str, language: str = "") -> str:
-    """Put code in a fence that none of its lines closes."""
+    """Put code in a fence that none of the code's lines can close."""
     fence = fence_for(code)
     return f"{fence}{language}\n{code}\n{fence}"
 

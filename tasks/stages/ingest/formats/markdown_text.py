@@ -1,6 +1,6 @@
 """Writes the text of a file as Markdown, block by block, and records where its pages begin.
 
-Emphasis is not written: it changes no word. Markup in the text is escaped (`markdown_marks`).
+Emphasis is dropped, since it does not change the words. Markup in the text is escaped (`markdown_marks`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _MAX_TARGET = 2_000
 
 
 def clean(text: str) -> str:
-    """Remove invisible characters from a text, and replace special spaces by plain ones."""
+    """Remove invisible characters from a text, and replace special spaces with plain spaces."""
     return _SPACES.sub(" ", _CONTROLS.sub("", text)) if not text.isascii() or not text.isprintable() else text
 
 
 def clip_title(text: str) -> str:
-    """Return a title in one line, cut between words if it is too long for a document's title."""
+    """Return a title as one line, cut between words if it exceeds the limit for a document's title."""
     title = one_line(clean(text).replace(PAGE_BREAK, ""))
     if len(title.encode("utf-8", "replace")) <= MAX_TITLE_BYTES:
         return title
@@ -42,7 +42,7 @@ def clip_title(text: str) -> str:
 
 
 class _Span:
-    """A piece of a paragraph. target: a link's URL; empty for none. Runs of text are joined only once, when read."""
+    """A piece of a paragraph. target: a link's URL; empty for no link. Added strings are joined when they are read."""
 
     __slots__ = ("_parts", "is_markdown", "target")
 
@@ -64,7 +64,7 @@ class _Span:
 
 
 class Inline:
-    """The text of a paragraph while it is read, as pieces; a piece may be a link."""
+    """The text of a paragraph that is being read, as pieces; a piece may be a link."""
 
     __slots__ = ("_spans",)
 
@@ -80,7 +80,7 @@ class Inline:
         self._spans.clear()
 
     def add(self, text: str, target: str = "") -> None:
-        """Add plain text; target: the URL that it links to. Only web and mail URLs are used."""
+        """Add plain text. target: the URL that the text links to; only web and mail URLs are used."""
         text = text.replace(PAGE_BREAK, " ")
         if not text:
             return
@@ -138,7 +138,7 @@ class Inline:
             else:
                 text = escaped(clean(span.text), parts[-1][-1:] if parts else " ", after)
                 if text[:1] in ("(", "[", ":") and parts and parts[-1].endswith("]"):
-                    text = "\\" + text  # after the reference to a note
+                    text = "\\" + text  # the text follows a reference to a note
                 parts.append(text[:-1] + "\\!" if after == "[" and text.endswith("!") else text)
         return _lines("".join(parts))
 
@@ -157,7 +157,7 @@ def _linked(span: _Span) -> str:
 
 
 def _lines(text: str) -> str:
-    """Strip lines and drop empty ones; page breaks of an empty line move to the next line."""
+    """Strip lines and drop empty lines; the page breaks of an empty line move to the next line."""
     lines: list[str] = []
     breaks = ""
     for line in text.split("\n"):
@@ -213,7 +213,7 @@ class MarkdownWriter:
         self._block("", "\n".join(map(guarded, text.split("\n"))))
 
     def item(self, level: int, marker: str, text: str) -> None:
-        """Add a list item. level: counted from 0; marker: `-`, or a number with its dot."""
+        """Add a list item. level: counted from 0; marker: `-`, or a number followed by `.` or `)`."""
         while self._open_items and self._open_items[-1][0] >= level:
             self._open_items.pop()
         indent = self._open_items[-1][1] if self._open_items else 0
@@ -289,4 +289,4 @@ class MarkdownWriter:
             self._locations.append(Location(start, page, box))
 
     def _too_large(self) -> UnreadableError:
-        return UnreadableError("too-large", f"more than {self._most:,} bytes of text; see corpus.max_document_bytes")
+        return UnreadableError("too-large", f"its text is over {self._most:,} bytes; see corpus.max_document_bytes")

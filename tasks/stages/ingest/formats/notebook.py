@@ -1,7 +1,7 @@
 """Jupyter notebooks, nbformat 3 and 4: text cells unchanged, code and its output in fences.
 
-The file is JSON and is read with the standard library: nbformat and nbconvert (BSD) validate, upgrade and render
-through jsonschema, traitlets and Jinja, for a format of which a dozen keys matter, in time that grows with the outputs.
+The file is JSON and is read with the standard library. nbformat and nbconvert (BSD) validate, upgrade and render with
+jsonschema, traitlets and Jinja, in time that grows with the outputs, while only a dozen keys of the format matter here.
 Pictures, HTML, widgets and tracebacks are omitted; only the beginning of a cell's output is included.
 """
 
@@ -24,8 +24,8 @@ from tasks.stages.ingest.formats.markdown_marks import fenced, heading_of
 
 MAX_OUTPUT_LINES, MAX_OUTPUT = 40, 4_000
 """The maximum numbers of lines and of characters of a code cell's outputs."""
-_LINE = 500  # maximum characters of a line of output
-_TIMES = 20  # the file may be this many times as large as the limit of its text, since pictures are base64
+_LINE = 500  # the maximum number of characters of an output line
+_TIMES = 20  # the file may be this many times as large as the limit for its text, since pictures are base64
 _MORE = "…"
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
@@ -41,7 +41,7 @@ _MAX_RST = 100_000
 _NAME = re.compile(r"[\w+#.-]{1,30}")
 _MAGICS = {name: name for name in ("bash", "html", "javascript", "latex", "perl", "ruby", "sql")}
 _MAGICS |= {"sh": "bash", "js": "javascript", "R": "r", "writefile": ""}
-"""The language of a cell, by the magic command in its first line."""
+"""The languages of cells, by the magic command in the first line."""
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
@@ -49,7 +49,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     notebook = _loaded(file, limits)
     cells = _cells(notebook)
     if len(cells) > limits.pages * 10:
-        raise UnreadableError("too-large", f"{len(cells):,} cells; at most {limits.pages * 10:,} are read")
+        raise UnreadableError("too-large", f"it has {len(cells):,} cells; at most {limits.pages * 10:,} are read")
     metadata = _object(notebook.get("metadata"))
     language = _language(metadata, cells)
     parts: list[str] = []
@@ -67,7 +67,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         length += len(text)
         written += len(text.encode("utf-8", "surrogatepass"))
         if written > limits.text_bytes:
-            raise UnreadableError("too-large", f"the text has more than {limits.text_bytes:,} bytes")
+            raise UnreadableError("too-large", f"its text is over {limits.text_bytes:,} bytes")
     text = "".join(parts)
     if "\x00" in text:
         raise UnreadableError("nul", "in a cell")
@@ -78,19 +78,19 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
 
 def _loaded(file: BinaryIO, limits: ExtractionLimits) -> Mapping[str, Any]:
     most = limits.text_bytes * _TIMES
-    text = read_text(file, most, f"the file has more than {most:,} bytes; see corpus.max_document_bytes")
+    text = read_text(file, most, f"the file is over {most:,} bytes; see corpus.max_document_bytes")
     try:
         notebook = json.loads(text)
     except RecursionError as error:
-        raise UnreadableError("hostile-file", "JSON nested too deeply") from error
+        raise UnreadableError("hostile-file", "the JSON is nested too deeply") from error
     except json.JSONDecodeError as error:
         raise UnreadableError("unreadable-file", f"not JSON: {error}") from error
     except ValueError as error:  # a number with more digits than Python converts
         raise UnreadableError("unreadable-file", f"not JSON: {type(error).__name__}") from error
     if not isinstance(notebook, dict) or not isinstance(notebook.get("nbformat", 4), int):
-        raise UnreadableError("unreadable-file", "JSON, but not a notebook")
+        raise UnreadableError("unreadable-file", "it is JSON, but not a notebook")
     if "cells" not in notebook and "worksheets" not in notebook:
-        raise UnreadableError("unreadable-file", "JSON, but not a notebook: it has neither cells nor worksheets")
+        raise UnreadableError("unreadable-file", "it is JSON, but not a notebook: it has neither cells nor worksheets")
     return notebook
 
 
@@ -272,13 +272,13 @@ def _metadata(metadata: Mapping[str, Any], language: str) -> dict[str, Any]:
 
 
 def _trimmed(source: str) -> str:
-    """Remove blank lines around a cell, and make its line ends line feeds."""
+    """Remove blank lines around a cell's source, and convert its line endings to line feeds."""
     source = source.replace("\r\n", "\n").rstrip()
     return source[source.rfind("\n", 0, len(source) - len(source.lstrip())) + 1 :]
 
 
 def _text(value: Any) -> str:
-    """Return a string that may be stored as a list of lines."""
+    """Return a string, which may be stored as a list of lines; empty for other values."""
     if isinstance(value, list):
         return "".join(part for part in value if isinstance(part, str))
     return value if isinstance(value, str) else ""

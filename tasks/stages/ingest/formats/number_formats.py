@@ -18,7 +18,7 @@ _BUILT_IN: dict[int, Kind] = {
     **dict.fromkeys((18, 19, 20, 21, 45, 47), "time"),
     22: "moment",
     46: "duration",
-    **dict.fromkeys((*range(27, 32), 36, *range(50, 59)), "date"),  # of East Asian versions
+    **dict.fromkeys((*range(27, 32), 36, *range(50, 59)), "date"),  # in East Asian versions of Excel
     **dict.fromkeys(range(32, 36), "time"),
 }
 _BUILT_IN_DECIMALS = {1: 0, 2: 2, 3: 0, 4: 2, 9: 0, 10: 2, 37: 0, 38: 0, 39: 2, 40: 2, 44: 2}
@@ -34,8 +34,8 @@ _LAST_DAY = 2_958_466
 class NumberFormat:
     """A number format.
 
-    zeros: the minimum number of digits, for codes such as 00123. decimals: the number of decimals shown; -1 for all. At
-    least two are shown, since a narrow column may hide decimals that the surrounding text mentions.
+    zeros: the minimum number of digits, as in 00123. decimals: the number of decimals shown; -1 for all. At least two
+    decimals are shown, since a narrow column may hide decimals that the surrounding text mentions.
     """
 
     kind: Kind = "number"
@@ -43,7 +43,7 @@ class NumberFormat:
     decimals: int = -1
 
     def shown(self, value: str, *, since_1904: bool = False) -> str:
-        """Return the text that a cell with this value shows; the value itself if it is not a number."""
+        """Return a cell's value as the spreadsheet shows it; the value itself if it is not a number."""
         if self.kind == "nothing":
             return ""
         if not _NUMBER.fullmatch(value):
@@ -86,7 +86,7 @@ class NumberFormat:
 
 
 def number_format(name: int, code: str | None) -> NumberFormat:
-    """Return the number format that a file identifies by a number. code: its code, such as `dd.mm.yyyy`, if stated."""
+    """Return the format with a number in a file. code: the format's code, such as `dd.mm.yyyy`; None if not stated."""
     if code is None:
         return NumberFormat(_BUILT_IN.get(name, "number"), decimals=_BUILT_IN_DECIMALS.get(name, -1))
     first = code.split(";")[0]
@@ -117,7 +117,7 @@ def _decimals(letters: str) -> int:
 
 
 def _digits(number: float) -> str:
-    """Return a number in at most 15 digits, the precision of spreadsheets; with an exponent only if huge or tiny."""
+    """Format a number with at most 15 digits, the precision of spreadsheets; huge and tiny numbers get an exponent."""
     text = f"{number:.15g}"
     if "e" not in text:
         return "0" if text == "-0" else text

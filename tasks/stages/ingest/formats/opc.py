@@ -1,6 +1,6 @@
 """The package format of DOCX, PPTX and XLSX (Open Packaging Conventions): parts, relationships, properties.
 
-Relationships that point outside the package are never followed: they only serve as link targets.
+Relationships that point outside the package are never followed; they only serve as link targets.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _FROM_TEMPLATES = re.compile(
 )
 """Titles that programs write by default."""
 _MADE_BY_PROGRAMS = re.compile(r"(?i).*(automatically generated|\.(png|jpe?g|gif|bmp|emf|wmf|tiff?|svg))\W*")
-"""Picture descriptions that programs write, such as the name of the file."""
+"""Picture descriptions that programs write by default, such as file names."""
 
 
 @contextmanager
 def open_package(file: BinaryIO, limits: ExtractionLimits, kind: str, main: str) -> Iterator[Package]:
     """Open a file as a package for a `with` block. Raises as `open_archive` does.
 
-    kind: the expected kind of file, for messages; main: the document part, unless the package states one.
+    kind: the expected kind of file, for messages; main: the document part's name if the package does not state it.
     """
     with open_archive(file, limits, kind) as archive:
         yield Package(archive, main)
@@ -42,14 +42,14 @@ class Package:
     """The parts of a file. main: the name of the document part."""
 
     def __init__(self, archive: Archive, main: str) -> None:
-        """main: the document part, unless the package states one. Raises UnreadableError if there is no such part."""
+        """main: as for `open_package`. Raises UnreadableError if the document part does not exist."""
         self._archive = archive
         self._related: dict[str, dict[str, tuple[str, str, bool]]] = {}
         stated = next(iter(self.parts("", "officeDocument").values()), main)
         self.main = stated if stated in archive else main
         if self.main not in archive:
             raise UnreadableError(
-                "unreadable-file", f"the archive lacks {main}: it is not such a document, or is damaged"
+                "unreadable-file", f"the archive lacks {main}: it is another kind of file, or damaged"
             )
 
     def read(self, part: str) -> bytes:
@@ -57,7 +57,7 @@ class Package:
         return self._archive.read(part)
 
     def has(self, part: str) -> bool:
-        """Return whether there is such a part."""
+        """Return whether a part exists."""
         return part in self._archive
 
     def links(self, part: str) -> dict[str, str]:
@@ -65,7 +65,7 @@ class Package:
         return {name: target for name, (_, target, external) in self._relationships(part).items() if external}
 
     def parts(self, part: str, kind: str = "") -> dict[str, str]:
-        """Return the names of parts that a part refers to, by id. kind: the last word of their type; empty for all."""
+        """Return the names of parts that a part refers to, by id. kind: the end of their types' URLs; empty for all."""
         return {
             name: target
             for name, (target_kind, target, external) in self._relationships(part).items()
@@ -73,11 +73,11 @@ class Package:
         }
 
     def related(self, part: str, kind: str) -> str | None:
-        """Return the first part of a kind that a part refers to; None if there is none."""
+        """Return the first existing part of a kind that a part refers to; None if there is none."""
         return next(filter(self.has, self.parts(part, kind).values()), None)
 
     def properties(self) -> tuple[str, dict[str, Any]]:
-        """Return the document properties: the title, and author, dates and language as metadata."""
+        """Return the document's title, and its author, dates, language and keywords as metadata."""
         metadata: dict[str, Any] = {}
         title = ""
         part = self.related("", "core-properties")
@@ -99,7 +99,7 @@ class Package:
         return integer(text_of(next((element for element in tree if element.tag == "ep:Pages"), None)))
 
     def _relationships(self, part: str) -> dict[str, tuple[str, str, bool]]:
-        """Return a part's relationships by id: kind, target, whether that is a URL. part: empty for the package."""
+        """Return a part's relationships (kind, target, is it a URL) by id. part: empty for the package itself."""
         if part in self._related:
             return self._related[part]
         relationships = self._related.setdefault(part, {})
@@ -132,6 +132,6 @@ def _fits(key: str, value: str) -> bool:
 
 
 def description(text: str) -> str:
-    """Return an author's description of a picture, in one line; empty for one that a program wrote."""
+    """Return an author's description of a picture as one line; empty for a description that a program wrote."""
     line = one_line(text)
     return "" if _MADE_BY_PROGRAMS.fullmatch(line) else line

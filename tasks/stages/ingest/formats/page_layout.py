@@ -1,8 +1,8 @@
 """Turns pieces of lines into blocks in reading order: headings, paragraphs, list items, tables, code.
 
-Columns are detected by the gutters between pieces of the same height: if several consecutive lines share a gutter with
-prose on both sides, the left side is read before the right. Within a column, the distances, indents and ends of lines
-separate paragraphs; lines with vertically aligned pieces form tables.
+Columns are detected by the gutters between pieces at the same height: if several consecutive lines share a gutter with
+prose on both sides, the left side is read before the right. Within a column, paragraphs are separated by the distances,
+indents and ends of lines; lines with vertically aligned pieces form tables.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _DEPTH = 12
 _CELL_GAP = 1.05  # em: the minimum gap between cells
 _LEADING = 1.32  # times the usual line distance: a larger distance begins a paragraph
 _INDENT = 0.8  # em
-_TABS = 60  # the maximum columns of a table
-_MOST_ROWS = 400  # the maximum lines of a table; further lines form another table
-_TRIES = 12  # ends tried for a table
+_TABS = 60  # the maximum number of columns of a table
+_MOST_ROWS = 400  # the maximum number of lines of a table; further lines form another table
+_TRIES = 12  # the maximum number of ends tried for a table
 
 _BULLET = re.compile(
     r"^(?:[\u2022\u2023\u25aa\u25ab\u25cf\u25cb\u25a0\u25a1\u25e6\u27a2\u25b6\u25ba\u25b8](?:\s*)"
@@ -44,7 +44,7 @@ _WIDE_SCRIPT = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uff6
 
 @dataclass(frozen=True, slots=True)
 class BodyStyle:
-    """The usual style of a document. size: the body's font size in points. bold, mono: whether the body's font is."""
+    """The style of a document's body text. size: the font size in points. mono: whether the font is monospaced."""
 
     size: float
     bold: bool = False
@@ -53,10 +53,10 @@ class BodyStyle:
 
 @dataclass(slots=True)
 class TextLine:
-    """Pieces on one line, from left to right, as cells separated by wide gaps."""
+    """The text of one line, from left to right, as cells separated by wide gaps."""
 
     cells: list[TextRun]
-    gap: float = 0.0  # distance to the baseline above it in its column
+    gap: float = 0.0  # the distance to the previous baseline in the column
 
     @property
     def x0(self) -> float:
@@ -93,11 +93,11 @@ class TextLine:
 
 @dataclass(slots=True)
 class PageBlock:
-    """A part of a page. kind: paragraph, item, table, code. box: on the page as shown.
+    """A part of a page. kind: paragraph, item, table, code. box: its box on the page as shown.
 
     lines: the lines of code, or of a paragraph or an item with `\\n` at intentional line ends. marker, depth: an item's
-    Markdown marker and level. page: counted from 1. parts: for a block over several columns or pages, its second and
-    later parts, each as the number of lines before it, and its page and box.
+    Markdown marker and level. page: counted from 1. parts: the second and later parts of a block that spans several
+    columns or pages: the number of lines before each part, and the part's page and box.
     """
 
     kind: str
@@ -111,10 +111,10 @@ class PageBlock:
     depth: int = 0
     x0: float = 0.0
     parts: list[tuple[int, int, Box]] = field(default_factory=list)
-    apart: bool = False  # read in another direction than the page
+    apart: bool = False  # its reading direction differs from the page's
     full: bool = False  # its last line reaches the right edge of its column
     fits: bool = False  # its first line begins at the left edge of its column
-    end: tuple[int, float] | None = None  # page and bottom of the last part, if it has several
+    end: tuple[int, float] | None = None  # the page and bottom of the last part, if there are several parts
 
 
 def around(boxes: Iterable[Box]) -> Box:
@@ -124,7 +124,7 @@ def around(boxes: Iterable[Box]) -> Box:
 
 
 def rows_of(pieces: Iterable[TextRun]) -> list[list[TextRun]]:
-    """Group pieces that share a line, from top to bottom; each row from left to right."""
+    """Group pieces into lines, from top to bottom; the pieces of a line are sorted from left to right."""
     rows: list[list[TextRun]] = []
     spans: list[tuple[float, float, float, float]] = []  # top, bottom, base, size
     for piece in sorted(pieces, key=lambda piece: (round(piece.base, 1), piece.x0, piece.text)):
@@ -155,7 +155,7 @@ def lines_of(pieces: Iterable[TextRun]) -> list[TextLine]:
 
 def _cells(row: Sequence[TextRun]) -> list[TextRun]:
     cells: list[TextRun] = []
-    lengths: list[tuple[int, int]] = []  # bold and monospaced letters of each cell
+    lengths: list[tuple[int, int]] = []  # the numbers of bold and monospaced letters of each cell
     for piece in row:
         letter_count = sum(map(str.isalpha, piece.text))
         if cells:
@@ -281,7 +281,7 @@ def _band(rows: Sequence[Sequence[TextRun]], gutter: float, page_width: float) -
 
 
 def _is_title(rows: Sequence[Sequence[TextRun]], at: int) -> bool:
-    """Return whether the left row is larger than the row below, and so may be a title of both columns."""
+    """Return whether a row has a larger font than the row below, and so may be a title of both columns."""
     if at + 1 >= len(rows):
         return False
     return max(piece.size for piece in rows[at]) > 1.5 * max(piece.size for piece in rows[at + 1])
@@ -314,7 +314,7 @@ def _is_prose(rows: Sequence[Sequence[TextRun]], gutter: float, page_width: floa
         pieces = [piece for side_row in side for piece in side_row]
         letters = sum(len(piece.text) for piece in pieces)
         if len(side) < 15 and sum(len(piece.text) for piece in pieces if piece.mono) > 0.5 * letters:
-            return False  # listings are aligned as well
+            return False  # a code listing, whose lines are aligned as well
         filled = statistics.median(sum(piece.x1 - piece.x0 for piece in side_row) / width for side_row in side)
         long = statistics.median(sum(len(piece.text) for piece in side_row) for side_row in side)
         if filled < 0.5 or long < (14 if cells <= 1 else 20 * cells) or width < 60:
@@ -493,7 +493,7 @@ class _Column:
         return votes >= 2
 
     def _edge(self, at: int) -> float:
-        """Return the right edge of the closely spaced lines around a line; of the column if there are few."""
+        """Return the right edge of the closely spaced lines around a line; the column's if there are few such lines."""
         lines, first, last = self._lines, at, at
         while first > max(0, at - 3) and 0 < lines[first].gap <= _LEADING * self._leading * lines[first].size:
             first -= 1
@@ -598,7 +598,7 @@ class _Column:
         return at
 
     def _is_grid(self, lines: Sequence[TextLine], bounds: Sequence[tuple[float, float]]) -> bool:
-        """Return whether cells form columns: few cells span two, and enough have aligned starts, middles or ends."""
+        """Return whether cells form columns: few span two columns, and most have aligned starts, middles or ends."""
         if len(bounds) > _TABS:
             return False
         below = [line.gap for line in lines[1:]]
@@ -697,15 +697,15 @@ def _bounds(lines: Sequence[TextLine]) -> list[tuple[float, float]]:
 
 
 def _column_of(cell: TextRun, bounds: Sequence[tuple[float, float]]) -> int:
-    """Return the column that a cell overlaps most, or is nearest to."""
+    """Return the column that a cell overlaps most, or the nearest column."""
     shared = [min(cell.x1, end) - max(cell.x0, start) for start, end in bounds]
     return max(range(len(bounds)), key=lambda at: (shared[at], -at))
 
 
 def joined(lines: Sequence[str], vocabulary: Collection[str]) -> str:
-    """Join lines to one text, with spaces, and join words that hyphens divide.
+    """Join lines into one text with spaces, and rejoin words that are hyphenated at line ends.
 
-    vocabulary: the words of the document in lower case, including words with hyphens: it distinguishes "infor-mation"
+    vocabulary: the words of the document in lower case, including words with hyphens. It distinguishes "infor-mation"
     from "well-known". Unknown words are joined without a hyphen.
     """
     text = ""

@@ -1,9 +1,9 @@
 """PDF: text in reading order, with headings, lists, tables and code, and the box of every block on its page.
 
 PDFium (pypdfium2, Apache and BSD) reads the files. It is a browser's reader: fast C++, hardened against hostile files,
-and it returns each character's box and font. pdfminer and pdfplumber take ten times as long in Python; PyMuPDF is under
-the AGPL; docling and unstructured use neural networks whose output depends on the machine. The layout analysis is
-written here, as a pure function of the boxes.
+and it returns each character's box and font. pdfminer and pdfplumber, written in Python, take ten times as long;
+PyMuPDF is licensed under the AGPL; docling and unstructured use neural networks whose output depends on the machine.
+The layout analysis is our own, and is a pure function of the boxes.
 
 Running heads and page numbers are omitted. Form fields, annotations and the structure of formulas are not read.
 """
@@ -39,8 +39,8 @@ from tasks.stages.ingest.formats.tesseract import require_tesseract
 
 _DPI = 200
 _MARGIN = 0.17  # share of a page's height, at top and bottom, in which running heads are detected
-_NEAR = 6.0  # points: lines closer than this are at the same position, as running heads are
-_WINDOW = 8  # pages within which a running head repeats
+_NEAR = 6.0  # points: lines closer than this count as being at the same position
+_WINDOW = 8  # the number of pages within which a running head repeats
 _MOST_WORDS = 1_000_000
 _LARGE = 1.12  # times the body's size: a heading is at least this large
 _LONGEST_HEADING = 200
@@ -132,10 +132,10 @@ def _pages(document: pdfium.PdfDocument, limits: ExtractionLimits) -> tuple[list
 
 def _without_text(pictures: int, count: int, limits: ExtractionLimits) -> UnreadableError:
     if not pictures:
-        return UnreadableError("no-text", f"its pages ({count:,}) are empty")
+        return UnreadableError("no-text", f"all of its {count:,} pages are empty")
     message = f"{pictures:,} of {count:,} pages are pictures, and none has text"
     if limits.ocr:
-        return UnreadableError("no-text-layer", f"{message}; tesseract finds none in them either ({limits.ocr})")
+        return UnreadableError("no-text-layer", f"{message}; tesseract finds no text in them either ({limits.ocr})")
     return UnreadableError("no-text-layer", f"{message}: set corpus.extract.ocr to read them, such as `ocr: eng`")
 
 
@@ -156,7 +156,7 @@ def _read_pictures(
 
 
 def _vocabulary(pages: Sequence[PageText]) -> frozenset[str]:
-    """Return the document's words in lower case, without any that a hyphen at a line's end may divide."""
+    """Return the document's words in lower case, except words that may be hyphenated at the end of a line."""
     words: set[str] = set()
     for page in pages:
         for frame in page.frames:
@@ -192,7 +192,7 @@ def _style(pages: Sequence[PageText]) -> BodyStyle:
 
 @dataclass(slots=True)
 class _Margin:
-    """A line in a page's upper or lower margin. texts: the line's text and its parts' texts, with # for numbers."""
+    """A line in a page's upper or lower margin. texts: the texts of the line and its cells, with # for numbers."""
 
     page: int
     y: float
@@ -202,7 +202,7 @@ class _Margin:
 
 
 def _drop_running_heads(pages: Sequence[PageText]) -> None:
-    """Remove lines that repeat in the margins, even with other numbers, from the pieces of all pages."""
+    """Remove the lines that repeat in the margins, even if their numbers differ, from all pages."""
     dropped: set[int] = set()
     count = len(pages)
     for top in (True, False):
@@ -225,13 +225,13 @@ def _drop_running_heads(pages: Sequence[PageText]) -> None:
 
 
 def _margin(page: PageText, frame: Frame, *, top: bool) -> Iterator[_Margin]:
-    """Yield the outermost lines of a page within its margin, at most two."""
+    """Yield the outermost lines within a page's margin, at most two."""
     edge = _MARGIN * frame.height
     within = [piece for piece in frame.pieces if (piece.bottom < edge if top else piece.top > frame.height - edge)]
     rows = rows_of(within) if top else rows_of(within)[::-1]
     for number, row in enumerate(rows[:2]):
         if number and abs(row[0].base - rows[0][0].base) > 1.8 * row[0].size:
-            return  # belongs to the text
+            return  # the line belongs to the text
         cells = [cell.text.lower() for line in lines_of(row) for cell in line.cells]
         text = " ".join(cells)
         numbers = tuple(int(number) for number in re.findall(r"(?<![\d.])\d{1,5}(?![\d.])", text))
@@ -252,7 +252,7 @@ def _grouped_by_position(lines: Sequence[_Margin]) -> Iterator[list[_Margin]]:
 
 
 def _repeats(numbers: Sequence[int], count: int, enough: int) -> bool:
-    """Return whether a line is a running head: on all pages of a short document, or on several near pages."""
+    """Return whether a line is a running head: on all pages of a short document, or on several nearby pages."""
     pages = sorted(set(numbers))
     if count <= 3:
         return count > 1 and len(pages) == count
@@ -262,7 +262,7 @@ def _repeats(numbers: Sequence[int], count: int, enough: int) -> bool:
 
 
 def _numbered(lines: Sequence[_Margin], count: int) -> Iterator[_Margin]:
-    """Yield the lines with the page number at its usual position, such as the heads of short chapters."""
+    """Yield lines with a page number at the usual position, such as the running heads of short chapters."""
     positions: Counter[tuple[int, int]] = Counter()
     for line in lines:
         positions.update({(round(line.y / _NEAR), number - line.page) for number in line.numbers})
@@ -397,7 +397,7 @@ def _in_outline(heading: str, block: PageBlock, marked: dict[tuple[str, int], in
 
 
 def _title(details: dict[str, str], blocks: Sequence[PageBlock], levels: dict[int, int]) -> str:
-    """Return the stated title if it is plausible; otherwise the first largest heading on the first pages."""
+    """Return the stated title if it is plausible; otherwise the largest heading on the first pages."""
     stated = re.sub(r"^Microsoft (?:Word|PowerPoint|Excel) - ", "", _plain(details.get("Title", "")))
     letters = sum(map(str.isalpha, stated))
     if letters >= 3 and len(stated) <= 300 and not _FILE_NAME.search(stated) and not _MADE_BY.match(stated):
@@ -406,19 +406,19 @@ def _title(details: dict[str, str], blocks: Sequence[PageBlock], levels: dict[in
     titles = [block for block in first if _folded(_heading_text(block)) not in _CONTENTS]
     if not titles:
         return ""
-    largest = max(titles, key=lambda block: round(block.size, 1))  # the first if several are largest
+    largest = max(titles, key=lambda block: round(block.size, 1))  # if several are largest, the first of them
     return fitting_title(" ".join(_heading_text(largest).split()))
 
 
 def _plain(text: str) -> str:
-    """Return a value of the document information in one line, without invalid characters; empty if too long."""
+    """Return a value of the document information as one line, without invalid characters; empty if too long."""
     printable = "".join(letter if letter.isprintable() or letter.isspace() else "" for letter in text)
     line = " ".join(printable.encode("utf-8", "ignore").decode().split())
     return line if len(line) <= 1000 else ""
 
 
 def _date(text: str) -> str:
-    """Return the day of a PDF date, 2023-01-12 for D:20230112081107-06'00'; empty if the text is not a date."""
+    """Return the day of a PDF date such as D:20230112081107-06'00', here 2023-01-12; empty if it is not a date."""
     match = _DATE.match(text.strip())
     if match is None:
         return ""
@@ -434,7 +434,7 @@ def _date(text: str) -> str:
 def _joined_over_breaks(
     blocks: Sequence[PageBlock], levels: dict[int, int], style: BodyStyle
 ) -> Iterator[tuple[PageBlock, int]]:
-    """Yield the blocks with their levels; a paragraph over several columns or pages becomes one block."""
+    """Yield the blocks with their levels; a paragraph that spans several columns or pages becomes one block."""
     merged: list[tuple[PageBlock, int]] = []
     for number, block in enumerate(blocks):
         level = levels.get(number, 0)
@@ -466,7 +466,7 @@ def _continued(
         if abs(before.size - block.size) > 0.06 * style.size or before.bold != block.bold:
             return None
         if block.page == page and block.box[1] > bottom - 0.5 * block.size:
-            return None  # the block is below it, in the same column
+            return None  # the block is below the earlier block, in the same column
         last = before.lines[-1].rstrip()
         if not last or not first or last.endswith(_ENDS) or " ... " in last:
             return None

@@ -1,8 +1,8 @@
-"""PDFium's characters as pieces of lines, with their boxes and fonts.
+"""Groups PDFium's characters into pieces of lines, with their boxes and fonts.
 
 A piece is a run of characters on one baseline without a wide gap. Its coordinates are those of its reading frame:
-points from the upper left corner of the page, in reading direction. So vertical text, or a page that is shown rotated,
-is laid out like any other. `Frame.on_page` converts back to the page as shown.
+points from the upper left corner of the page, in reading direction. So vertical text and rotated pages are laid out
+like any other text. `Frame.on_page` converts coordinates back to the page as shown.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logging.getLogger("pypdfium2").setLevel(logging.CRITICAL)  # its warnings preced
 
 _IN_MEMORY = 256 << 20
 _MOST_CHARS = 1_000_000
-"""The maximum number of characters of a page; a newspaper page has some 50,000."""
+"""The maximum number of characters of a page; a newspaper page has about 50,000."""
 _MOST_OBJECTS = 200_000
 _MOST_OUTLINE = 20_000
 _HUGE = 1e6
@@ -70,7 +70,7 @@ _FIXED_PITCH, _FORCE_BOLD = 1, 1 << 18
 
 @dataclass(slots=True)
 class TextRun:
-    """A run of characters on one line. base: their baseline; size: their font size, in points on the page."""
+    """A run of characters on one line. base: the y of the baseline; size: the font size, in points on the page."""
 
     text: str
     x0: float
@@ -110,7 +110,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class PageText:
-    """A page. frames: by descending amount of text; without_text: it shows something, but no letters or digits."""
+    """A page. frames: in descending order of text. without_text: whether the page shows something, but no words."""
 
     number: int
     frames: list[Frame]
@@ -140,12 +140,8 @@ def open_pdf(file: BinaryIO) -> pdfium.PdfDocument:
         if error.err_code == raw.FPDF_ERR_PASSWORD:
             raise UnreadableError("encrypted", "the PDF is locked with a password; save it without one") from error
         if error.err_code == raw.FPDF_ERR_SECURITY:
-            raise UnreadableError("encrypted", "the PDF is encrypted in a way that PDFium does not know") from error
-        why = (
-            "it is damaged or cut short"
-            if error.err_code == raw.FPDF_ERR_FORMAT
-            else "it has no page that can be found"
-        )
+            raise UnreadableError("encrypted", "the PDF uses an encryption that PDFium does not support") from error
+        why = "it is damaged or cut short" if error.err_code == raw.FPDF_ERR_FORMAT else "no page can be found in it"
         raise UnreadableError("unreadable-file", f"PDFium cannot open it: {why}") from error
 
 
@@ -186,7 +182,7 @@ def read_page(document: pdfium.PdfDocument, number: int) -> PageText:
 
 
 def grey_pixels(document: pdfium.PdfDocument, number: int, dpi: int) -> tuple[int, int, bytes, float]:
-    """Draw a page as shown, in grey; return width, height, rows of bytes, pixels per point (fewer for large pages)."""
+    """Draw a page in grey; return width, height, rows of pixels, and pixels per point (fewer for large pages)."""
     with closing(document[number - 1]) as page:
         width, height = max(page.get_width(), 1.0), max(page.get_height(), 1.0)
         if not math.isfinite(width * height):
@@ -219,7 +215,7 @@ def _is_kept(code: int) -> bool:
 class _Place:
     """Maps coordinates of a page's content to the page as shown."""
 
-    box: Box  # left, bottom, right, top of the visible part, in the content's coordinates
+    box: Box  # the visible part: left, bottom, right, top in the content's coordinates
     rotation: int  # quarter turns clockwise
     width: float
     height: float
@@ -239,7 +235,7 @@ class _Place:
         return (self.height, self.width) if turns % 2 else (self.width, self.height)
 
     def point(self, x: float, y: float, turns: int) -> tuple[float, float]:
-        """Map a point of the content to the frame of this reading direction."""
+        """Map a point of the content to the frame of a reading direction."""
         x0, bottom, x1, top = self.box
         if self.rotation == 0:
             x, y = x - x0, top - y
@@ -280,7 +276,7 @@ class _Pieces:
         return sorted(self._pieces_by_turns.items(), key=lambda item: (-sizes[item[0]], item[0]))
 
     def read(self, page: pdfium.PdfTextPage, count: int) -> None:
-        """Read all characters, except characters whose boxes are not finite or are far from the page."""
+        """Read all characters, except those whose boxes are not finite or are far from the page."""
         handle = page.raw
         unicode, object_of, box_of = raw.FPDFText_GetUnicode, raw.FPDFText_GetTextObject, raw.FPDFText_GetLooseCharBox
         box = raw.FS_RECTF()
@@ -332,7 +328,7 @@ class _Pieces:
         x0, top, x1, bottom = box
         piece = self._piece
         if piece is not None and (x0, x1) == self._last and turns == self._turns:
-            self._letters.append(letter)  # PDFium gives the letters of a ligature one box
+            self._letters.append(letter)  # PDFium gives all letters of a ligature the same box
             return
         self._last = (x0, x1)
         if piece is not None:

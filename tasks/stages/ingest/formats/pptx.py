@@ -4,9 +4,9 @@ The parts are read with `xml` over `archive` rather than with python-pptx, which
 of the file, including pictures, before the first slide, without a limit, and returns no bullets, which are inherited
 from the layout.
 
-Each slide is a section. Its shapes are read by rows from the top, within a row from the left; locations have their
-boxes. Tables, chart data and diagram texts are included. Excluded: hidden slides (they count as pages, as in
-PowerPoint), dates, footers, slide numbers, comments, and text of the layout.
+Each slide is a section. Its shapes are read in rows from top to bottom, and within a row from left to right; locations
+include the shapes' boxes. Tables, chart data and diagram texts are included. Excluded: hidden slides (they count as
+pages, as in PowerPoint), dates, footers, slide numbers, comments, and text of the layout.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Box = tuple[float, float, float, float]
 _EMU = 12_700
 """English metric units in a point."""
 _ROW = 0.05
-"""The height of a row, relative to the slide's: shapes whose tops differ by less are in one row."""
+"""The height of a row, relative to the slide's height: shapes whose tops differ by less are in one row."""
 _SKIPPED = frozenset({"dt", "ftr", "sldNum", "hdr"})
 _TITLES = frozenset({"title", "ctrTitle"})
 _MAX_CHART = 200
@@ -86,13 +86,13 @@ class _Placeholder:
 class _Shape:
     element: Element
     box: Box | None
-    kind: str  # the placeholder's kind; `text` without a placeholder
+    kind: str  # the placeholder's kind; `text` if the shape is not a placeholder
 
 
 @dataclass(slots=True)
 class _Layout:
     placeholders: list[_Placeholder] = field(default_factory=list)
-    body: dict[int, str] = field(default_factory=dict)  # bullets of the levels of the master's body text
+    body: dict[int, str] = field(default_factory=dict)  # the bullets of the master's body text, by level
 
     def of(self, kind: str, index: str) -> list[_Placeholder]:
         """Return the placeholders that a slide's placeholder inherits from, the nearest first."""
@@ -169,7 +169,7 @@ class _Presentation:
         return int(shape.box[1] // band), shape.box[0]
 
     def _shapes(self, tree: Element, frame: _Frame, layout: _Layout) -> Iterator[_Shape]:
-        """Yield the visible shapes of a tree and of its groups that may contain text."""
+        """Yield the visible shapes in a tree and its groups, if they may contain text."""
         ahead: list[tuple[Element, _Frame]] = [(child, frame) for child in reversed(tree)]
         while ahead:
             element, within = ahead.pop()
@@ -267,7 +267,7 @@ class _Presentation:
         self._writer.table(rows)
 
     def _chart(self, part: str) -> None:
-        """Write the title of a chart, and its data as a table unless there are too many."""
+        """Write the title of a chart, and its data as a table unless there are too many categories."""
         tree = parse(self._package.read(part), part)
         title = first(tree, "c:chart/c:title")
         inline = self._inline(() if title is None else title.iter("a:p"), {})
@@ -447,7 +447,7 @@ def _cached(element: Element | None) -> dict[int, str]:
 
 
 def _number(text: str) -> str:
-    """Return a number without the noise of its binary form; other text unchanged."""
+    """Return a number without binary rounding noise; other text is returned unchanged."""
     if len(text) < 8 or len(text) > 30 or not re.fullmatch(r"-?\d+\.\d+(E[+-]?\d{1,2})?", text):
         return text
     return f"{float(text):.12g}"

@@ -1,4 +1,4 @@
-"""Arrow rows as records, for the readers of Parquet files, tables and databases."""
+"""Converts Arrow rows to records, for the readers of Parquet files, tables and databases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 def records_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
-    """Yield the rows of a batch; for a row whose values Python cannot represent, the error."""
+    """Yield the rows of a batch, each as a record, or as an error if Python cannot represent a value of the row."""
     columns = {name: _to_microseconds(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
     for row in range(batch.num_rows):
         try:
@@ -19,7 +19,7 @@ def records_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
 
 
 def _to_microseconds(column: pa.Array[Any]) -> pa.Array[Any]:
-    """Cut a column's nanoseconds to microseconds, the precision of Python's datetime; Arrow would raise an error."""
+    """Truncate nanoseconds to microseconds, the precision of Python's datetime; Arrow would raise an error."""
     kind = column.type
     if getattr(kind, "unit", "") != "ns":
         return column

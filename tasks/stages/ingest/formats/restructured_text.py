@@ -1,10 +1,10 @@
-"""reStructuredText, read by docutils, and the text of Sphinx's additions.
+"""Converts reStructuredText, which docutils parses, and the text of Sphinx's additions to Markdown.
 
-docutils (public domain; a few files under BSD) is the format's definition. Here it reads no other file and no
-configuration: inclusion, raw text and picture sizes are disabled, and so is what depends on the day or on an earlier
-document of the process (`date`, `role`). Unknown roles and directives, most of them Sphinx's, become their text, since
-Sphinx itself would run a project's `conf.py`. Pandoc is under the GPL, and supports fewer roles and directives.
-docutils is slow (100 kB/s) and recurses: long or deep files are rejected.
+docutils (public domain; a few files under BSD) is the format's reference implementation. Here it reads no other file
+and no configuration: inclusion, raw text and picture sizes are disabled, as are directives that depend on the day or on
+an earlier document (`date`, `role`). Unknown roles and directives, mostly Sphinx's, are replaced by their text, since
+Sphinx itself would run a project's `conf.py`. Pandoc is licensed under the GPL, and supports fewer roles and
+directives. docutils is slow (100 kB/s) and recursive, so long or deeply nested files are rejected.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from tasks.text.markdown import code_span
 
 MAX_BYTES = 2_000_000
 MAX_LINE = 10_000
-_MAX_SUBSTITUTION = 1_000  # characters that a substitution may expand to
-_MAX_EXPANDED = 2_000_000  # characters of all substitutions
+_MAX_SUBSTITUTION = 1_000  # the maximum number of characters that a substitution expands to
+_MAX_EXPANDED = 2_000_000  # the maximum number of characters that all substitutions expand to
 _MAX_CHAIN = 50
 _MAX_FIELD = 500
-_ERROR = 3  # docutils' level of errors; the text that it only warns of stays in the document
+_ERROR = 3  # docutils' level of errors; text that only causes a warning stays in the document
 _MAX_NAME = 60
 
 _DIRECTIVE = re.compile(r"\.\.[ \t]+(?:\|[^|\n]{1,200}\|[ \t]+)?([\w:+.-]{1,60}?)[ \t]?::(?=[ \t\n]|$)")
@@ -46,7 +46,7 @@ _STANDARD_DIRECTIVES = frozenset(
     figure contents replace unicode class
     """.split()  # noqa: SIM905
 )
-"""The directives that docutils reads."""
+"""The directives that docutils handles itself."""
 _SKIPPED_DIRECTIVES = frozenset(
     """
     include raw date role default-role sectnum section-numbering target-notes header footer meta title index module
@@ -54,7 +54,7 @@ _SKIPPED_DIRECTIVES = frozenset(
     cssclass acks-end codeauthor-end highlightlang nbinput-end testsetup testcleanup
     """.split()  # noqa: SIM905
 )
-"""Directives that contain no text: they include files, configure, or set a state."""
+"""Directives that are omitted: they include files, configure something, or set a state."""
 _CODE = {
     **dict.fromkeys(("code-block", "sourcecode", "highlight-code"), ""),
     **dict.fromkeys(("ipython", "jupyter-execute", "plot", "pyplot", "doctest", "testcode", "exec_code"), "python"),
@@ -64,7 +64,7 @@ _CODE = {
     "mermaid": "mermaid",
     "prompt": "bash",
 }
-"""Directives whose content is code, and its language; if empty, the argument names it."""
+"""Directives whose content is code, and the code's language; if empty, the argument names the language."""
 _LABELS = {
     **dict.fromkeys(("versionadded", "version-added"), "Added in version"),
     **dict.fromkeys(("versionchanged", "version-changed"), "Changed in version"),
@@ -94,13 +94,13 @@ _ROLE = re.compile(r"^(?::[\w:+.-]+:)?`(.*)`(?::[\w:+.-]+:)?$", re.DOTALL)
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     """Convert the text to Markdown, with the title and the header fields. See `Extractor`."""
     most = min(MAX_BYTES, limits.text_bytes)
-    text = read_text(file, most, f"the file has more than {most:,} bytes; reading it would take minutes")
+    text = read_text(file, most, f"the file is over {most:,} bytes; reading it would take minutes")
     text = text.replace("\r\n", "\n")
     if "\x00" in text:
         raise UnreadableError("nul", f"at character {text.index(chr(0)):,}")
     longest = max(map(len, text.split("\n")))
     if longest > MAX_LINE:
-        raise UnreadableError("too-large", f"a line of {longest:,} characters; at most {MAX_LINE:,} are read")
+        raise UnreadableError("too-large", f"a line has {longest:,} characters; at most {MAX_LINE:,} are read")
     return markdown_of(text, limits)
 
 
@@ -113,13 +113,13 @@ def markdown_of(text: str, limits: ExtractionLimits) -> Extracted:
         markdown = "\n\n".join(_blocks(document.children, 2 if has_title else 1)).strip("\n")
         title, metadata = _title(document), _metadata(document)
     except RecursionError as error:
-        raise UnreadableError("hostile-file", "lists, quotes, tables or references nested too deeply") from error
+        raise UnreadableError("hostile-file", "its lists, quotes, tables or references nest too deeply") from error
     except (ImportError, MemoryError):
         raise
     except Exception as error:
         raise UnreadableError("unreadable-file", f"docutils: {type(error).__name__}") from error
     if len(markdown.encode("utf-8", "surrogatepass")) > limits.text_bytes:
-        raise UnreadableError("too-large", f"the text has more than {limits.text_bytes:,} bytes")
+        raise UnreadableError("too-large", f"its text is over {limits.text_bytes:,} bytes")
     return Extracted(f"{markdown}\n" if markdown else "", title, metadata)
 
 
@@ -145,7 +145,7 @@ def _check_substitutions(text: str) -> None:
             else:
                 path.append(waiting)
     if sum(weights.get(name, 0) for name in references(text)) > _MAX_EXPANDED:
-        raise UnreadableError("hostile-file", f"substitutions that expand to more than {_MAX_EXPANDED:,} characters")
+        raise UnreadableError("hostile-file", f"its substitutions expand to more than {_MAX_EXPANDED:,} characters")
 
 
 # docutils, without file access.
@@ -216,7 +216,7 @@ def _parsed(text: str) -> nodes.document:
 
 
 def _role(name: str, text: str, source: str) -> Any:
-    """Return the text of an unknown role, as in Sphinx: its title, or the last part of `~a.b`."""
+    """Return the text of an unknown role as Sphinx shows it: its title, or the last part of a target such as `~a.b`."""
     bare = name.rpartition(":")[2]
     explicit = _EXPLICIT.match(text)
     if bare in ("abbr", "samp", "file", "code"):
@@ -311,7 +311,7 @@ def _toctree(directive: Any) -> list[Any]:
 
 
 def _blocks(children: Iterable[Any], level: int) -> Iterator[str]:
-    """Yield the Markdown of blocks. level: the heading level of the next section."""
+    """Yield the Markdown of nodes. level: the heading level of the next section."""
     for node in children:
         yield from (block for block in _block(node, level) if block.strip())
 
@@ -414,7 +414,7 @@ def _definitions(node: Any, level: int) -> Iterator[str]:
 
 
 def _led(term: str, body: list[str]) -> list[str]:
-    """Join a term with a following paragraph; before any other block, write the term as a separate block."""
+    """Join a term to the paragraph that follows it; before any other block, the term is a block of its own."""
     if body and not re.match(r"[-#>`|$]|\d+\. |!\[", body[0]):
         return [f"{term}: {body[0]}", *body[1:]]
     return [term, *body]
@@ -485,7 +485,7 @@ def _footnote(node: Any, level: int) -> Iterator[str]:
 
 
 def _message(node: Any, level: int) -> Iterator[str]:
-    """Yield the text that an error of docutils has dropped, without the message itself."""
+    """Yield the text that docutils dropped because of an error, without the error message."""
     if node.get("level", 0) < _ERROR:
         return
     for child in node.children:
@@ -521,8 +521,8 @@ def _grid(group: Any) -> str:
 
 
 def _grid_rows(part: Any, columns: int) -> Iterator[list[str]]:
-    """Yield the rows of a table; a cell over several rows or columns fills only the first."""
-    rows_below = [0] * columns  # rows that a cell above still extends to, by column
+    """Yield the rows of a table; a cell that spans several rows or columns fills only the first of them."""
+    rows_below = [0] * columns  # the number of further rows that the cell above spans, by column
     for row in part.children:
         cells = [""] * columns
         at = 0
@@ -599,7 +599,7 @@ def _inline(node: Any) -> str:
 
 
 def _unmarked(text: str) -> str:
-    """Return the text of markup that docutils cannot resolve: `Title`_ is Title."""
+    """Return the text of markup that docutils cannot resolve, such as Title for `Title`_."""
     role = _ROLE.match(text)
     if role:
         explicit = _EXPLICIT.match(role[1])
@@ -617,7 +617,7 @@ def _inline_image(node: Any) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape a piece of text; markup may be next to it, so characters at its ends are escaped too."""
+    """Escape a piece of text. Markup may be next to it, so characters at its ends are escaped too."""
     return escaped(text, ".", ".")
 
 

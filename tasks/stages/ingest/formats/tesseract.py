@@ -1,7 +1,7 @@
 """The program tesseract, which reads pages that are pictures: its path, languages and version.
 
-It is not a Python package: it is on the PATH, and the system updates it. The output depends on the program, on the
-library leptonica, which prepares the picture, and on its language files, so all three count as versions.
+tesseract is not a Python package: it is on the PATH, and the system updates it. Its output depends on the program, the
+library leptonica, which prepares the picture, and the language files, so the versions of all three are recorded.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from indexmill.errors import ConfigurationError
 
 _PROGRAM = "tesseract"
 _SECONDS = 180.0
-"""The time limit of one call, such as for a page."""
+"""The time limit of one call, which reads one page."""
 _FOLDER = re.compile(r'"([^"\n]+)"')  # the folder of the language files; versions before 5 do not print it
 _ABSENT, _UNKNOWN = "absent", "unknown"
 
 
 def require_tesseract(languages: str) -> str:
-    """Return the path of the program. Raises ConfigurationError if it or any of the languages is not installed."""
+    """Return the path of the program. Raises ConfigurationError if the program or a language is not installed."""
     path = shutil.which(_PROGRAM)
     if path is None:
         raise ConfigurationError(
-            f"corpus.extract.ocr is {languages!r}, and the program tesseract is not installed: install it (on Debian "
+            f"corpus.extract.ocr is {languages!r}, but the program tesseract is not installed: install it (on Debian "
             "`apt-get install tesseract-ocr`, and tesseract-ocr-LANGUAGE for each language), or leave ocr empty"
         )
     installed = frozenset(_listed(path)[1:])
     missing = [language for language in languages.split("+") if language not in installed]
     if missing:
         raise ConfigurationError(
-            f"corpus.extract.ocr is {languages!r}, and tesseract has no language {', '.join(missing)}; it has "
+            f"corpus.extract.ocr is {languages!r}, but tesseract has no language {', '.join(missing)}; it has "
             f"{', '.join(sorted(installed)) or 'none'}: install it (on Debian a package such as tesseract-ocr-deu)"
         )
     return path
 
 
 def tesseract_versions(languages: str) -> dict[str, str]:
-    """Return what determines the text of pictures: the program's version, and the digests of its language files.
+    """Return the program's version and the digests of its language files, which determine the text of pictures.
 
-    languages: such as `eng+deu`; if empty, nothing is checked. The value is `absent` for a program or language that is
-    not installed, and `unknown` for a value that the program does not print.
+    languages: such as `eng+deu`; if empty, nothing is returned. The value is `absent` for a program or language that is
+    not installed, and `unknown` for a value that cannot be determined.
     """
     if not languages:
         return {}
@@ -59,7 +59,7 @@ def tesseract_versions(languages: str) -> dict[str, str]:
 
 
 def run_tesseract(program: str, arguments: Sequence[str], picture: bytes = b"") -> bytes | None:
-    """Run the program with one thread; return its output, or None if it fails or takes too long. picture: its input."""
+    """Run the program with one thread. Returns its output; None if it fails or takes too long. picture: its input."""
     inherited = ("PATH", "TESSDATA_PREFIX", "LD_LIBRARY_PATH")
     environment = {name: os.environ[name] for name in inherited if name in os.environ}
     environment |= {"OMP_THREAD_LIMIT": "1", "LC_ALL": "C.UTF-8"}
@@ -79,14 +79,14 @@ def run_tesseract(program: str, arguments: Sequence[str], picture: bytes = b"") 
 
 
 def _listed(program: str) -> list[str]:
-    """Return a line that names the folder of language files, then the languages."""
+    """Return the lines that the program lists: the folder of the language files, then the languages."""
     output = run_tesseract(program, ["--list-langs"]) or b""
     return [line for line in output.decode("utf-8", "replace").split("\n") if line]
 
 
 @lru_cache(maxsize=8)
 def _described(program: str, identity: tuple[int, ...], prefix: str) -> tuple[str, str]:
-    """Return the version of the program, and the folder of its language files; either may be unknown."""
+    """Return the version of the program, or `unknown`, and the folder of its language files, or `prefix`."""
     lines = (run_tesseract(program, ["--version"]) or b"").decode("utf-8", "replace").split("\n")
     version = ", ".join(line.strip() for line in lines[:2]).strip(", ") or _UNKNOWN
     match = _FOLDER.search("".join(_listed(program)[:1]))

@@ -1,4 +1,4 @@
-"""Formulas and symbols of a Word document as text in one line."""
+"""Converts formulas and symbols of a Word document to text on one line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SYMBOLS = {0xB7: "•", 0xA7: "▪", 0xD8: "➢", 0xFC: "✓", 0xE0: "→", 0xD
 
 
 def symbol(element: Element) -> str:
-    """Return the character that an element states by its code in a symbol font; empty if unknown."""
+    """Return the character for an element's code in a symbol font; empty if unknown."""
     try:
         code = int(element.get("w:char", "")[:6], 16)
     except ValueError:
@@ -19,7 +19,7 @@ def symbol(element: Element) -> str:
 
 
 def formula(element: Element) -> str:
-    """Return a formula in one line, such as `(a+b)/2`."""
+    """Return a formula on one line, such as `(a+b)/2`."""
     parts: list[str] = []
     for child in element:
         tag = child.tag

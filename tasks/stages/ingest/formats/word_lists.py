@@ -27,10 +27,10 @@ class _Level:
 
 @dataclass(slots=True)
 class Numbering:
-    """The lists of a document, and their current counts."""
+    """The lists of a document, and their current item numbers."""
 
-    levels: dict[str, dict[int, _Level]] = field(default_factory=dict)  # by abstract list
-    abstract: dict[str, str] = field(default_factory=dict)  # a list -> its abstract list
+    levels: dict[str, dict[int, _Level]] = field(default_factory=dict)  # the levels of each abstract list
+    abstract: dict[str, str] = field(default_factory=dict)  # the abstract list of each list
     restarts: dict[str, dict[int, int]] = field(default_factory=dict)
     level_overrides: dict[str, dict[int, _Level]] = field(default_factory=dict)
     _counts: dict[str, dict[int, int]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Numbering:
         return next((level for level, shape in levels.items() if shape.style == style), None)
 
     def label(self, number: str, level: int) -> str:
-        """Count one item, and return its label as in Word: `•` for a bullet, empty for no label."""
+        """Count an item, and return its label as Word shows it: `•` for a bullet, empty for no label."""
         shape = self.level_of(number, level)
         if shape is None:
             return ""
@@ -81,8 +81,8 @@ def numbering_of(package: Package) -> Numbering:
     part = package.related(package.main, "numbering")
     if part is None:
         return numbering
-    linked: dict[str, str] = {}  # an abstract list -> the style that has its levels
-    abstract_by_style: dict[str, str] = {}  # a style -> its abstract list
+    linked: dict[str, str] = {}  # the style that defines an abstract list's levels, by the list's name
+    abstract_by_style: dict[str, str] = {}  # the abstract list of each style
     for element in blocks(package.read(part), part, "", 2):
         if element.tag == "w:abstractNum":
             name = element.get("w:abstractNumId", "")
@@ -101,7 +101,7 @@ def numbering_of(package: Package) -> Numbering:
                     numbering.restarts.setdefault(number, {})[level] = integer(restart.get("w:val"), 1)
                 numbering.level_overrides.setdefault(number, {}).update(_levels(override))
     for name, style in linked.items():
-        if not numbering.levels.get(name):  # links are followed one step only
+        if not numbering.levels.get(name):  # only one link is followed
             numbering.levels[name] = numbering.levels.get(abstract_by_style.get(style, ""), {})
     return numbering
 

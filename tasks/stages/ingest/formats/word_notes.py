@@ -24,7 +24,7 @@ class Notes:
         self._numbers: dict[str, int] = {}
 
     def numbered(self, name: str) -> tuple[int, str, bool] | None:
-        """Return a note's number, its text, and whether this is its first reference; None if it has no text."""
+        """Return a note's number and text, and whether this is the first reference to it; None if it has no text."""
         if self._texts is None:
             self._texts = dict(self._read())
         text = self._texts.get(name)

@@ -1,6 +1,6 @@
-"""The styles of a Word document: which paragraphs are headings, titles, list items, code, or hidden.
+"""The styles of a Word document, which say whether paragraphs are headings, titles, list items, code, or hidden.
 
-Headings are detected by outline level, which styles inherit, and by style name, as some programs write no levels.
+Headings are detected by outline level, which styles inherit, and by style name, since some programs write no levels.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Style:
 
 @dataclass(slots=True)
 class Styles:
-    """The styles of a document. default: the paragraphs' style; language: such as `en-US`; empty if unknown."""
+    """The styles of a document. default: the default paragraph style; language: such as `en-US`; empty if unknown."""
 
     by_id: dict[str, _Style] = field(default_factory=dict)
     default: str = ""
@@ -72,7 +72,7 @@ class Styles:
             style = self.by_id[style].based_on
 
     def shape_of(self, style: str) -> ParagraphStyle:
-        """Return a style's properties, including those of its base styles; an undeclared style is named by its id."""
+        """Return a style's properties, including inherited properties. The id of an undeclared style is its name."""
         cached = self._shapes.get(style)
         if cached is not None:
             return cached
@@ -111,7 +111,7 @@ def styles_of(package: Package) -> Styles:
         if element.tag != "w:style":
             continue
         if len(styles.by_id) >= _MAX_STYLES:
-            raise UnreadableError("hostile-file", f"more than {_MAX_STYLES:,} styles")
+            raise UnreadableError("hostile-file", f"it has more than {_MAX_STYLES:,} styles")
         properties = first(element, "w:pPr")
         number = first(properties, "w:numPr")
         style = _Style(
@@ -130,12 +130,12 @@ def styles_of(package: Package) -> Styles:
 
 
 def value_of(element: Element | None, tag: str) -> str:
-    """Return the `w:val` of a child; empty if there is none."""
+    """Return the `w:val` of a child element; empty if there is none."""
     child = first(element, tag)
     return "" if child is None else child.get("w:val", "")
 
 
 def is_on(element: Element | None, tag: str) -> bool | None:
-    """Return whether a child switches a property on; None if there is no such child."""
+    """Return whether a child element switches a property on; None if there is no such child."""
     child = first(element, tag)
     return None if child is None else child.get("w:val", "1") not in _OFF

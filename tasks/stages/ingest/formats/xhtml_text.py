@@ -1,8 +1,8 @@
-"""XHTML as Markdown: headings, paragraphs, lists, tables, code, links and the alternative texts of pictures.
+"""Converts XHTML to Markdown: headings, paragraphs, lists, tables, code, links and alternative texts of pictures.
 
 A chapter is first read as XML. Its document type is removed before parsing, and the named characters of HTML that it
-would declare are replaced; a document type with its own declarations is rejected. What is not XML is read by lxml's
-lenient HTML parser, whose tree is rebuilt within the same limits.
+would declare are replaced; a document type with its own declarations is rejected. A chapter that is not XML is read by
+lxml's lenient HTML parser, whose tree is rebuilt within the same limits.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class _Tree(TreeBuilder):
         self._count += 1
         if self._depth > MAX_DEPTH or self._count > MAX_ELEMENTS:
             raise UnreadableError(
-                "hostile-file", f"a chapter nested more than {MAX_DEPTH} deep, or of too many elements"
+                "hostile-file", f"a chapter is nested more than {MAX_DEPTH} levels deep, or has too many elements"
             )
         return super().start(tag.lower(), dict(attributes))
 
@@ -132,7 +132,7 @@ def _lenient(text: str, name: str) -> Element:
 
 
 def is_contents(tree: Element) -> bool:
-    """Return whether a chapter is mostly links within the book: an undeclared table of contents."""
+    """Return whether a chapter is mostly links within the book, and so an undeclared table of contents."""
     links = [
         element
         for element in tree.iter("a")
@@ -256,7 +256,7 @@ class _Chapter:
     def _table(self, element: Element) -> None:
         self._marker = ""
         rows: list[list[str]] = []
-        above: dict[int, tuple[int, str]] = {}  # column -> rows that a cell still extends to, and its text
+        above: dict[int, tuple[int, str]] = {}  # by column, the number of further rows that a cell spans, and its text
         count = 0
         for child in _rows(element):
             if child.tag == "caption":
@@ -278,7 +278,7 @@ class _Chapter:
             self._fill(shown, above)
             count += len(shown)
             if count > _MAX_CELLS:
-                raise UnreadableError("too-large", f"a table of more than {_MAX_CELLS:,} cells")
+                raise UnreadableError("too-large", f"a table has more than {_MAX_CELLS:,} cells")
             rows.append(shown)
         if max(map(len, rows), default=0) == 1:  # a frame around text, or a list
             for row in rows:
@@ -287,7 +287,7 @@ class _Chapter:
             self._writer.table(rows)
 
     def _fill(self, shown: list[str], above: dict[int, tuple[int, str]]) -> None:
-        """Add the cells that extend down into this row at its next columns."""
+        """Add the cells of earlier rows that extend into this row at its next columns."""
         while len(shown) in above:
             remaining, text = above.pop(len(shown))
             if remaining > 1:

@@ -2,12 +2,12 @@
 
 The parts are read with `xml` over `archive` rather than with openpyxl or pandas: openpyxl loads every style and every
 shared string before the first cell, fills rows up to the width that a file states, and only warns about damaged files;
-pandas calls it. python-calamine is fast, but reports no number formats except dates, and reads a zip without limits.
-This module reads a sheet row by row, and an empty cell costs only its bytes.
+pandas calls openpyxl. python-calamine is fast, but reports no number formats except dates, and reads a zip without
+limits. This module reads a sheet row by row, and an empty cell takes only its bytes.
 
-Each sheet is a section; consecutive rows are a table, whose first row is its header. Cells are the values that Excel
-stores: formulas' results (empty if none is stored), ISO dates, percentages, numbers without the noise of their
-binary form. A cell merged downwards is repeated. Hidden rows and columns are included, since filters hide them; hidden
+Each sheet is a section; consecutive rows are a table, whose first row is its header. Cells contain the values that
+Excel stores: formulas' results (empty if none is stored), ISO dates, percentages, numbers without binary rounding
+noise. A cell merged downwards is repeated. Hidden rows and columns are included, since filters hide them; hidden
 sheets, comments, charts and pictures are omitted. Formulas, macros and connections are never run.
 """
 
@@ -38,7 +38,7 @@ _MAX_REPEATED = 200
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 _REFERENCE = re.compile(r"([A-Z]{1,3})([1-9][0-9]{0,6})")
 _PLAIN = re.compile(r"[A-Za-z0-9.,:%-]+(?: [A-Za-z0-9.,:%-]+)*+")
-"""Cell texts that need no escapes, as most do."""
+"""Cell texts that need no escapes, which are most of them."""
 _NOT_SHOWN = frozenset({"hidden", "veryHidden"})
 
 
@@ -56,21 +56,21 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
 
 _EMPTY_ROW = rb'<row r="[0-9]{1,7}"[^<>]*+(?:(?<=/)>|(?<!/)>(?:<c [^<>]*+(?<=/)>)*+</row>)'
 _EMPTY_ROWS = re.compile(rb"(?:%b){1,1000}(?=%b)" % (_EMPTY_ROW, _EMPTY_ROW))
-"""Empty rows before another empty row: programs write a million of them to style a column."""
+"""Empty rows before another empty row: some programs write a million empty rows to style a column."""
 
 Cells = dict[int, str]
-"""The filled cells of a row: Markdown by column, from 0."""
+"""The Markdown of a row's filled cells, by column from 0."""
 
 
 @dataclass(slots=True)
 class _Sheet:
-    rows: list[tuple[int, Cells]] = field(default_factory=list)  # row numbers, ascending, and cells
+    rows: list[tuple[int, Cells]] = field(default_factory=list)  # ascending row numbers, and cells
     merged: list[tuple[int, int, int]] = field(default_factory=list)  # first row, last row, column
     size: int = 0
 
 
 class _Workbook:
-    """Reads the sheets in their order."""
+    """Reads the sheets in the workbook's order."""
 
     def __init__(self, package: Package, limits: ExtractionLimits) -> None:
         self._package, self._limits = package, limits
@@ -116,7 +116,7 @@ class _Workbook:
                 start = index
 
     def _table(self, rows: Sequence[Cells]) -> None:
-        """Write consecutive rows; leading rows with one cell are their caption."""
+        """Write consecutive rows as a table; leading rows with one cell are its caption."""
         begin = 0
         while begin < len(rows) and len(rows[begin]) == 1:
             begin += 1
@@ -173,9 +173,7 @@ class _Workbook:
             shown = text if is_plain else one_line(Inline(text, links.get(reference, "")).markdown())
             sheet.size += len(shown) + 3
             if sheet.size > self._limits.text_bytes:
-                message = (
-                    f"a sheet of more than {self._limits.text_bytes:,} bytes of text; see corpus.max_document_bytes"
-                )
+                message = f"a sheet has over {self._limits.text_bytes:,} bytes of text; see corpus.max_document_bytes"
                 raise UnreadableError("too-large", message)
             if shown:
                 yield column, shown
@@ -208,7 +206,7 @@ class _Workbook:
                     text = _rich_text(block)
                     size += len(text) + 8
                     if size > most:
-                        raise UnreadableError("too-large", f"the texts of the cells have more than {most:,} characters")
+                        raise UnreadableError("too-large", f"the texts of its cells have over {most:,} characters")
                     self._strings.append(text)
         return self._strings
 
@@ -226,7 +224,7 @@ class _Workbook:
             elif block.tag == "s:cellXfs":
                 for form in each(block, "s:xf"):
                     if len(formats) >= _MAX_FORMATS:
-                        raise UnreadableError("hostile-file", f"more than {_MAX_FORMATS:,} formats of cells")
+                        raise UnreadableError("hostile-file", f"it has more than {_MAX_FORMATS:,} cell formats")
                     format_id = integer(form.get("numFmtId"))
                     if format_id not in formats_by_id:
                         formats_by_id[format_id] = number_format(format_id, codes.get(format_id))
@@ -258,7 +256,7 @@ def _repeat_merged(sheet: _Sheet) -> None:
         return
     numbers = [number for number, _ in sheet.rows]
     at = {number: index for index, number in enumerate(numbers)}
-    remaining = sum(len(cells) for _, cells in sheet.rows)  # merged cells that overlap could repeat without end
+    remaining = sum(len(cells) for _, cells in sheet.rows)  # overlapping merged cells could repeat too often
     for top, bottom, column in sheet.merged:
         text = sheet.rows[at[top]][1].get(column, "") if top in at else ""
         if not text or len(text) > _MAX_REPEATED:
@@ -270,7 +268,7 @@ def _repeat_merged(sheet: _Sheet) -> None:
 
 
 def _position(reference: str) -> tuple[int, int] | None:
-    """Return the row, from 1, and the column, from 0, of a reference such as `B7`."""
+    """Return the row (from 1) and the column (from 0) of a reference such as `B7`."""
     match = _REFERENCE.fullmatch(reference)
     if match is None:
         return None
@@ -281,7 +279,7 @@ def _position(reference: str) -> tuple[int, int] | None:
 
 
 def _rich_text(element: Element | None) -> str:
-    """Return the text of a string, without phonetic guides of Japanese words."""
+    """Return the text of a string, without the phonetic guides of Japanese words."""
     if element is None:
         return ""
     parts = [run.text or "" for run in each(element, "s:t")] + [run.text or "" for run in each(element, "s:r/s:t")]
@@ -299,5 +297,5 @@ def _unescaped(text: str) -> str:
 
 
 def _without_empty_rows(sheet: bytes) -> bytes:
-    """Drop the empty rows of a sheet's XML, except the last of each run: later rows may be numbered from there."""
+    """Drop the empty rows of a sheet's XML, except the last row of each run: later rows may be numbered from it."""
     return sheet if b"<![CDATA[" in sheet else _EMPTY_ROWS.sub(b"", sheet)

@@ -4,8 +4,8 @@ A document type is rejected as soon as it begins, before it can declare an entit
 fetched. (lxml reports a document type only after it has read its declarations.) Expat's handlers also limit depth and
 size while a part is read. Large parts are read block by block, in memory that does not grow with the part.
 
-Tags and attributes are named `prefix:name`, with the prefix that `_PREFIXES` gives their namespace, whatever prefix the
-file uses. "Strict" Office files get the same prefixes as all others.
+Tags and attributes are named `prefix:name`, with the namespace's prefix in `_PREFIXES`, whatever prefix the file uses.
+"Strict" Office files get the same prefixes as all other Office files.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tasks.stages.ingest.formats.extraction import UnreadableError
 
 MAX_DEPTH = 200
 MAX_ELEMENTS = 2_000_000
-"""The maximum number of elements of a part, or of a block if a part is read by blocks."""
+"""The maximum number of elements of a part, or of a block if the part is read block by block."""
 _CHUNK = 1 << 18
 _MAX_TOKEN = 8 << 20
-"""The maximum size of a tag or a comment. Expat rescans an incomplete token whenever more of it arrives."""
+"""The maximum size of a tag or a comment: Expat rescans an incomplete token whenever more of it arrives."""
 
 _OFFICE = "http://schemas.openxmlformats.org/"
 _STRICT = "http://purl.oclc.org/ooxml/"
@@ -63,7 +63,7 @@ _PREFIXES: dict[str, str] = {
 
 
 def parse(data: bytes, part: str, root: str = "") -> Element:
-    """Parse a part. part: its name in messages; root: the expected tag, empty for any.
+    """Parse a part. part: its name in messages; root: the expected root tag, empty for any.
 
     Raises UnreadableError if it is not XML, has another root or a document type, or exceeds a limit.
     """
@@ -72,12 +72,12 @@ def parse(data: bytes, part: str, root: str = "") -> Element:
 
 
 def blocks(data: bytes, part: str, root: str, depth: int, skip: Collection[str] = ()) -> Iterator[Element]:
-    """Yield a part's complete elements at a depth (1: the root), in order. skip: tags to omit. Raises as `parse`."""
+    """Yield a part's elements at a depth (1: the root), in order. skip: the tags to omit. Raises as `parse` does."""
     return _Reader(part, root, depth, skip).elements(data)
 
 
 def each(element: Element | None, path: str) -> Iterator[Element]:
-    """Yield the elements at a path of tags such as `w:pPr/w:numPr`, in order; `*` is any tag."""
+    """Yield the elements at a path of tags such as `w:pPr/w:numPr`, in order; `*` matches any tag."""
     if element is None:
         return
     tag, _, rest = path.partition("/")
@@ -95,7 +95,7 @@ def first(element: Element | None, path: str) -> Element | None:
 
 
 def integer(value: str | None, default: int = 0) -> int:
-    """Return an attribute's integer; the default for no attribute, other text, and more than 12 digits."""
+    """Convert an attribute to an integer; the default if it is missing, not a number, or has more than 12 digits."""
     if value is None or len(value) > 12:
         return default
     try:
@@ -110,7 +110,7 @@ def text_of(element: Element | None) -> str:
 
 
 class _Reader:
-    """Builds the elements at one depth of a part."""
+    """Builds a part's elements at one depth."""
 
     def __init__(self, part: str, root: str, depth: int, skip: Collection[str]) -> None:
         self._part, self._root, self._block_depth, self._skip = part, root, depth, frozenset(skip)
@@ -143,7 +143,7 @@ class _Reader:
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise self._refused("hostile-file", f"is nested more than {MAX_DEPTH} deep")
+            raise self._refused("hostile-file", f"is nested more than {MAX_DEPTH} levels deep")
         names = self._names
         tag = names.get(name) or self._named(name)
         if self._depth == 1 and self._root and tag != self._root:

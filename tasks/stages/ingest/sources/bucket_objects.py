@@ -1,13 +1,13 @@
 """The objects below a prefix of a bucket: S3 and compatible services, Google Cloud, and Azure.
 
 Requests, retries and credentials are those of a store in a bucket (`indexmill.store.bucket`). A listing costs a request
-per thousand objects. An object's token is its ETag, size and, if listings contain it, version; an object that was
-replaced since it was listed is not read under that token, as `source_interface.ChangedError` explains.
+per thousand objects. An object's token consists of its ETag, its size and, if listings contain it, its version. An
+object that was replaced since it was listed is not read under that token, as `source_interface.ChangedError` explains.
 
-A name is the key below the prefix, in NFC. Not listed: hidden names, folder markers, indexmill's own stores, and all
-but one of several keys with the same name. A backslash is an ordinary character. obstore cannot represent keys with
-`//`, `..` as a part or control characters: a source with such a key fails as a whole, since the rest of the same page
-of the listing is unknown.
+A name is the key below the prefix, in NFC. The listing excludes hidden names, folder markers, indexmill's own stores,
+and all but one of several keys with the same name. A backslash is an ordinary character. obstore cannot represent keys
+with control characters or with an empty part or `..`: a source with such a key fails as a whole, since the rest of the
+listing's page is unknown.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ class BucketSource:
     """The objects below a URL."""
 
     def __init__(self, settings: BucketSettings, scratch: Path) -> None:
-        """Raises SourceError for an invalid URL. scratch: a folder for objects while they are read."""
+        """Raises SourceError for an invalid URL. scratch: a folder for copies of objects that are being read."""
         self._scratch, url = scratch, settings.url
         split = urlsplit(url)
         self._key = split.path.strip("/")
         if split.query or split.fragment or "@" in split.netloc:
             raise SourceError(
-                f"the URL of a bucket in {split.scheme}://{split.hostname or ''} holds more than a bucket and a "
-                "prefix: credentials and options come from the environment"
+                f"the URL of a bucket in {split.scheme}://{split.hostname or ''} contains more than a bucket and a "
+                "prefix: give credentials and options in the environment"
             )
         if not split.netloc or (self._key and not is_plain(self._key)):
             raise SourceError(f"{shown(url)} is not a location in a bucket: expected {split.scheme}://BUCKET/PREFIX")
@@ -64,7 +64,7 @@ class BucketSource:
             return self._entries(objects)
 
     def read(self, name: str, token: str) -> BinaryIO:
-        """Read an object as it was listed, into an unlinked temporary file, in bounded memory."""
+        """Read the listed version of an object into an unlinked temporary file, in bounded memory."""
         seen = self._seen(name, token)
 
         def fill(file: io.BufferedRandom) -> None:
@@ -74,10 +74,10 @@ class BucketSource:
             except SourceError as error:
                 if isinstance(error.__cause__, NotFound):
                     where = self._bucket.path(seen.name)
-                    raise ChangedError(f"{where} was deleted after it had been listed") from error
+                    raise ChangedError(f"{where} was deleted after it was listed") from error
                 raise
             if not same:
-                raise ChangedError(f"{self._bucket.path(seen.name)} was replaced after it had been listed")
+                raise ChangedError(f"{self._bucket.path(seen.name)} was replaced after it was listed")
 
         return filled(fill, self._scratch)
 
@@ -86,8 +86,8 @@ class BucketSource:
         item = self._bucket.find(self._key) if self._key else None
         if item is None:
             raise SourceError(
-                f"{self._url} has no object: check its spelling. A prefix ends at a slash, so that docs does not "
-                "name docs2/"
+                f"{self._url} has no object: check its spelling. A prefix ends at a slash, so docs does not match "
+                "docs2/"
             )
         return [self._entry(unicodedata.normalize("NFC", item.name.rpartition("/")[2]), item)]
 
@@ -160,7 +160,7 @@ class BucketSource:
             seen = BucketObject(str(key[0]) if key else self._full(name), int(size), float(when), str(etag), version)
         except (TypeError, ValueError) as error:
             raise OSError(
-                f"{shown(name)} was not listed by {self._url}: {shown(token)} is not one of its tokens"
+                f"{shown(name)} was not listed by {self._url}: the source did not issue the token {shown(token)}"
             ) from error
         if not f"{seen.name}/".startswith(f"{self._key}/" if self._key else ""):
             raise OSError(f"{shown(seen.name)} is not below {self._url}")
@@ -176,7 +176,7 @@ def _failures(url: str) -> Iterator[None]:
         raise SourceError(str(error)) from error
     except StoreNotWritable as error:
         raise SourceError(
-            f"{error}. Reading documents needs permission to list the bucket and to get objects"
+            f"{error}. Reading documents requires permission to list the bucket and to get objects"
         ) from error
     except StoreError as error:
         raise SourceError(f"{error}{_advice(str(error), url)}") from error
@@ -187,7 +187,7 @@ def _advice(message: str, url: str) -> str:
         return f". There is no such bucket: check the spelling of {url}, the region and the endpoint in the environment"
     if "invalid path" in message:
         return (
-            ". An object whose name has an empty part, `..` or a control character hides others from the listing: "
-            "rename or remove it, or give prefixes beside it"
+            ". An object whose name has an empty part, `..` or a control character hides other objects from the "
+            "listing: rename or remove it, or give prefixes that exclude it"
         )
     return ". Requests were retried for a while; check the network and the endpoint in the environment"

@@ -11,13 +11,13 @@ from typing import Any
 
 
 class CursorError(ValueError):
-    """A value cannot be a cursor. The message begins with the value or its type."""
+    """A value cannot be a cursor. The message begins with "found" and the value or its type."""
 
 
 def to_json(value: Any) -> dict[str, str]:
-    """Return a value with its type; timestamps with a zone are stored in UTC, to the microsecond."""
+    """Return a value and its type for JSON; timestamps with a zone are converted to UTC, to the microsecond."""
     if isinstance(value, bool) or value is None:
-        raise CursorError(f"found {type(value).__name__}: a cursor is a timestamp, a number, a text, a UUID or bytes")
+        raise CursorError(f"found {type(value).__name__}: a cursor is a timestamp, number, string, UUID or bytes")
     if isinstance(value, datetime.datetime):
         return {"type": "timestamp", "value": (value if value.tzinfo is None else _utc(value)).isoformat()}
     if isinstance(value, datetime.date):
@@ -39,7 +39,7 @@ def to_json(value: Any) -> dict[str, str]:
     if isinstance(value, bytes | bytearray | memoryview):
         return {"type": "bytes", "value": bytes(value).hex()}
     raise CursorError(
-        f"found {type(value).__name__}: a cursor is a timestamp, a number, a text, a UUID or bytes: cast the column"
+        f"found {type(value).__name__}: a cursor is a timestamp, number, string, UUID or bytes: cast the column"
     )
 
 
@@ -60,7 +60,7 @@ def from_json(stored: Any) -> Any:
     try:
         return _RESTORED[stored["type"]](stored["value"])
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        raise CursorError(f"found a cursor that is damaged ({type(error).__name__})") from error
+        raise CursorError(f"found a damaged cursor ({type(error).__name__})") from error
 
 
 def greater(first: Any, second: Any) -> Any:
@@ -69,12 +69,12 @@ def greater(first: Any, second: Any) -> Any:
         return first if first > second else second
     except TypeError as error:
         raise CursorError(
-            f"found {_kind(first)} beside {_kind(second)}: cast the column to one type in the query"
+            f"found {_kind(first)} beside {_kind(second)}: cast the column to a single type in the query"
         ) from error
 
 
 def earlier(value: Any, seconds: float) -> Any:
-    """Subtract seconds from a time, or from a date as whole days, rounded up. Raises CursorError for other values."""
+    """Subtract seconds from a timestamp, or whole days (rounded up) from a date. Raises CursorError for other types."""
     if not seconds:
         return value
     try:
@@ -85,8 +85,8 @@ def earlier(value: Any, seconds: float) -> Any:
     except OverflowError:
         return type(value).min if not getattr(value, "tzinfo", None) else _utc(datetime.datetime.min)
     raise CursorError(
-        f"found {_kind(value)}, from which no seconds can be taken: cast it to a timestamp in the query, or leave out "
-        "overlap_seconds and take the overlap from :cursor in the query"
+        f"found {_kind(value)}, from which no seconds can be subtracted: cast it to a timestamp in the query, or leave "
+        "out overlap_seconds and subtract the overlap from :cursor in the query"
     )
 
 

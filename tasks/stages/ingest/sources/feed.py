@@ -1,12 +1,13 @@
-"""A change feed: files of JSON Lines in which each line is an event, in the order of the events.
+"""A change feed: JSON Lines files in which each line is an event, in the order of the events.
 
-`{"op": "upsert", "id": ..., "title": ..., "text": ...}` is a record without its `op`; `{"op": "delete", "id": ...}`
-deletes a document. Files may grow, be renamed, be compressed, and be deleted once they are read to the end.
+`{"op": "upsert", "id": ..., "title": ..., "text": ...}` adds or replaces a document, whose record is the line without
+`op`; `{"op": "delete", "id": ...}` deletes a document. Files may grow, be renamed, be compressed, and be deleted once
+they have been read to the end.
 
-For each file, the cursor stores the number of bytes read (decompressed), and digests of the first and last of these
+For each file, the cursor stores the number of decompressed bytes read, and digests of the first and last of these
 bytes. A file that does not begin with these bytes was replaced or truncated: the events in between are unknown, so the
-source fails rather than lose them. Events are applied in the order of the files' names, and reading in increments must
-equal reading from the beginning: an event that appears before events already read makes the source fail, too.
+source fails rather than lose them. Events are applied in the order of the files' names. Incremental reading must yield
+the same as reading from the beginning, so the source also fails for a new event before events already read.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _SUFFIX = re.compile(r"\.(jsonl|ndjson|json)(\.(gz|zst))?$", re.IGNORECASE)
 _MAGIC = re.compile(r"[*?\[]")
 _COMPRESSIONS: dict[str, Literal["gzip", "zstd"]] = {".gz": "gzip", ".zst": "zstd"}
 _DIGESTED = 1024
-"""The number of bytes at each end of the read part that the digests cover."""
+"""The number of bytes that each digest covers, at the beginning and at the end of the part already read."""
 _CHUNK = 1 << 20
 _SHOWN = 120
 _BROKEN = (OSError, EOFError, zlib.error, zstandard.ZstdError)
@@ -46,7 +47,7 @@ _FULL = "restore it, or read the whole feed with --full"
 
 @dataclass(frozen=True)
 class _File:
-    """A file of the feed. name: its POSIX path below the feed's folder."""
+    """A file of the feed. name: the POSIX path below the feed's folder."""
 
     name: str
     path: str
@@ -88,7 +89,7 @@ class _Mark:
     pending: bool
 
     def position(self, stream: BufferedReader) -> _Position | None:
-        """Move a file's stream to the end of the part already read; return the position, None if the part changed."""
+        """Move a stream to the end of the part already read; return the position, or None if that part changed."""
         position = _Position()
         position.read(stream.read(min(_DIGESTED, self.offset)), 0)
         if _digest(position.head) != self.head:
@@ -110,7 +111,7 @@ Marks = dict[str, _Mark]
 
 
 class FeedSource(RecordSource):
-    """The events of the files of a change feed."""
+    """The events in the files of a change feed."""
 
     def __init__(self, settings: FeedSettings, scratch: Path) -> None:
         """scratch: not used."""
@@ -143,7 +144,7 @@ class FeedSource(RecordSource):
         yield Until({"paths": positions, "id": self._settings.id}, whole=not earlier)
 
     def _marks_of(self, cursor: Any) -> dict[str, Marks]:
-        """Return the marks of a cursor by path; empty to read everything, for example after a path was removed."""
+        """Return a cursor's marks by path; empty if everything must be read, for example after a path was removed."""
         if not isinstance(cursor, dict) or cursor.get("id") != self._settings.id:
             return {}
         try:
@@ -157,13 +158,13 @@ class FeedSource(RecordSource):
     def _events(
         self, path: str, files: list[_File], marks: Marks, now: Marks
     ) -> Iterator[SourceRow | RejectedRow | Deleted]:
-        """Yield the new events in the files of one path; the marks after these events are added to `now`."""
+        """Yield the new events in the files of one path, and add the marks after these events to `now`."""
         places = _placed(files, marks)
         gone = sorted(set(marks) - set(places.values()))
         fresh = any(file.name not in marks for file in files)
         for name in gone:
             if marks[name].pending and (marks[name].offset or not fresh):
-                raise SourceError(f"{name} of the change feed {path} is gone, and was not read to its end: {_FULL}")
+                raise SourceError(f"{name} of the change feed {path} is missing, and was not read to its end: {_FULL}")
             now[name] = marks[name]
         begun = max((*places, *gone), default="")
         for number, file in enumerate(files):
@@ -175,26 +176,26 @@ class FeedSource(RecordSource):
                     end = _read(file, mark.position, stream)
                     if end is None:
                         raise SourceError(
-                            f"{file.path} does not begin with what was read of it: it was replaced or cut off, and the "
-                            f"events in between are not known: {_FULL}"
+                            f"{file.path} no longer begins with the bytes already read: it was replaced or truncated, "
+                            f"and the events in between are unknown: {_FULL}"
                         )
                     position = end
                 offset, before = position.offset, file.name < begun
                 yield from self._lines(file, stream, position, is_last=is_last)
             if before and position.offset > offset:
                 raise SourceError(
-                    f"{file.path} has new events, and {begun}, which comes after it, was read before: events are read "
-                    "in the order of the files' names. Append to the last file alone, or give files with documents of "
-                    "their own as a path each; then read the whole feed with --full"
+                    f"{file.path} has new events, but {begun}, which comes after it, was already read: events are read "
+                    "in the order of the files' names. Append only to the last file, or give files with different "
+                    "documents as separate paths; then read the whole feed with --full"
                 )
             now[file.name] = position.mark()
 
     def _lines(
         self, file: _File, stream: BufferedReader, position: _Position, *, is_last: bool
     ) -> Iterator[SourceRow | RejectedRow | Deleted]:
-        """Yield the events from a position on, and move it to the end of the last whole line.
+        """Yield the events after a position, and move it to the end of the last complete line.
 
-        A last line without newline is still being written, unless the file is compressed and complete, or not the last.
+        A last line without a newline counts as incomplete in the feed's last file, unless that file is compressed.
         """
         most = self._settings.max_line_bytes
         while True:
@@ -218,7 +219,7 @@ class FeedSource(RecordSource):
                     return
                 if len(line) > most:
                     shown = line[:_SHOWN].decode("utf-8", "backslashreplace")
-                    yield self._refusal(file, position.lines, "too-large", f"more than {most} bytes; it begins {shown}")
+                    yield self._refusal(file, position.lines, "too-large", f"over {most} bytes; it begins {shown}")
                     continue
             first = position.offset == 0
             position.read(line, 1)
@@ -255,7 +256,7 @@ class FeedSource(RecordSource):
 
 
 def _skip(file: _File, stream: BufferedReader, position: _Position, line: bytes) -> bool:
-    """Skip an overlong line to its end, in bounded memory; return False if the file ends before the line does."""
+    """Skip an overlong line, in bounded memory; return False if the file ends before the line does."""
     position.read(line, 1)
     while line and not line.endswith(b"\n"):
         line = _read(file, stream.readline, _CHUNK)
@@ -271,7 +272,7 @@ def _read(file: _File, function: Any, argument: Any) -> Any:
 
 
 def _placed(files: list[_File], marks: Marks) -> dict[str, str]:
-    """Return each partly read file's name in the cursor, by its current name.
+    """Return the names that files have in the cursor, by their current names, for files that were read before.
 
     A new file is a renamed file if it begins with the read part of a file that no longer exists or was started anew.
     """
@@ -288,14 +289,14 @@ def _placed(files: list[_File], marks: Marks) -> dict[str, str]:
             in_order = all((marked < name) == (marked < file.name) for marked in marks if marked != name)
             if not in_order or not _fits(file, mark) or (name in by_name and _fits(by_name[name], mark)):  # a copy
                 continue
-            placed.pop(name, None)  # a new file has the old name
+            placed.pop(name, None)  # another file now has the old name
             placed[file.name] = name
             break
     return placed
 
 
 def _beginnings(file: _File) -> set[str]:
-    """Return the digests of a file's beginning that a mark may have: of `_DIGESTED` bytes, or of fewer whole lines."""
+    """Return the digests that a mark may have for a file's beginning: of `_DIGESTED` bytes, or of fewer whole lines."""
     try:
         with file.open() as stream:
             data = stream.read(_DIGESTED)
@@ -313,7 +314,7 @@ def _fits(file: _File, mark: _Mark) -> bool:
 
 
 def _files(path: str) -> list[_File]:
-    """Return the files of a path, sorted by name. Raises SourceError for a path that cannot be listed."""
+    """Return the files of a path, sorted by name. Raises SourceError if the path cannot be listed."""
     absolute = Path(path).expanduser().absolute()
     if absolute.is_dir():
         named_files = [
@@ -323,13 +324,13 @@ def _files(path: str) -> list[_File]:
     elif _MAGIC.search(path):
         root = Path(*takewhile(lambda part: not _MAGIC.search(part), absolute.parts))  # before its first wildcard
         if not root.is_dir():
-            raise SourceError(f"the folder {root} of a change feed is not there: mount it, or correct {path}")
+            raise SourceError(f"the folder {root} of a change feed does not exist: mount it, or correct {path}")
         matches = (Path(match) for match in glob.glob(str(absolute), recursive=True))  # noqa: PTH207 - hidden names stay out
         named_files = [(match.relative_to(root).as_posix(), match) for match in matches if not match.is_dir()]
     else:
         if not absolute.parent.is_dir():
             raise SourceError(
-                f"the folder {absolute.parent} of a change feed is not there: mount it, or correct {path}"
+                f"the folder {absolute.parent} of a change feed does not exist: mount it, or correct {path}"
             )
         return [_file(absolute.name, absolute)] if absolute.exists() else []
     within = os.path.realpath(root)
@@ -338,7 +339,7 @@ def _files(path: str) -> list[_File]:
             raise SourceError(f"the name {utf8_name(name)} in the change feed {path} is not UTF-8: rename the file")
         if not os.path.realpath(file).startswith(within.rstrip(os.sep) + os.sep):
             raise SourceError(
-                f"{name} of the change feed {path} is a link to somewhere outside: name its target itself"
+                f"{name} of the change feed {path} is a link to a file outside: give the path of its target"
             )
     return sorted((_file(name, file) for name, file in named_files), key=lambda file: file.name)
 

@@ -1,4 +1,4 @@
-"""File names from remote sources: which names are accepted, warnings about others, names and errors in messages."""
+"""Checks file names from remote sources, warns of skipped files, and formats names and errors for messages."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ _SHOWN = 200
 
 
 class Skipped:
-    """The files that a listing leaves out, by reason, with an example each."""
+    """The files that a listing leaves out: their number for each reason, and an example."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
         self._examples: dict[str, str] = {}
 
     def add(self, why: str, name: str) -> None:
-        """Count a file. why: the end of a sentence such as "3 files are left out: ..."."""
+        """Count a file. why: the reason, as the end of a sentence such as "3 files are left out: ..."."""
         self._counts[why] += 1
         if why not in self._examples or name < self._examples[why]:
             self._examples[why] = name
 
     def sentences(self) -> list[str]:
-        """Return a sentence for each reason, sorted; the example is the first by name."""
+        """Return a sentence for each reason, sorted; the example is the file whose name sorts first."""
         return [
             f"{'1 file is' if count == 1 else f'{count:,} files are'} left out: {why}, such as {shown(name)}"
             for why, count in sorted(self._counts.items())
@@ -46,12 +46,12 @@ def is_plain(name: str) -> bool:
 
 
 def shown(name: str) -> str:
-    """Return a name for messages: short, with escapes for characters that cannot be printed."""
+    """Return a name for messages: shortened, with characters that cannot be printed escaped."""
     text = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in name[: _SHOWN + 1])
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...").replace("\\\\", "\\")
 
 
 def shown_error(error: Exception) -> str:
-    """Return an error for messages: its class, and the beginning of its message in one line."""
+    """Return an error for messages: its class, and the beginning of its message on one line."""
     text = " ".join(str(error).split())[:300]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

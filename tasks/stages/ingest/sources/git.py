@@ -1,12 +1,12 @@
-"""The files of a commit of a git repository, read by the program git.
+"""The files of a commit in a git repository, read by the program git.
 
 A local folder is read directly. A URL is fetched into the run's scratch folder: first the commit without its history
-and without files; then, in one request, the files that changed since the previous version. The token of a file is its
-blob's id, by which the file is read, so that every process reads the commit that was listed.
+and files; then, in one request, the files that changed since the previous version. A file's token is the id of its
+blob, by which the file is read, so that every process reads the listed commit.
 
 The repository is not trusted. No hook or program from its configuration is run: git is called only with commands that
-read, a local folder may not use any transport, and a URL only the `_TRANSPORTS`. Symbolic links, submodules and
-hidden names are not listed. A Git LFS pointer is rejected, since the file is not in git.
+read. For a local folder git may not use any transport; for a URL, only the `_TRANSPORTS`. Symbolic links, submodules
+and hidden names are not listed. A Git LFS pointer is rejected, since the file itself is not in git.
 
 The git program is used rather than dulwich or pygit2: it supports every transport and credential helper that users have
 set up, fetches without files, and its licence does not affect the caller.
@@ -68,7 +68,7 @@ _OF_A_REPOSITORY = (
     "GIT_SHALLOW_FILE",
     "GIT_WORK_TREE",
 )
-"""Variables, set in hooks for example, that point git to a repository other than the one in its arguments."""
+"""Variables, set in hooks for example, that make git use another repository than its arguments name."""
 
 _CONFIGURATION = (
     "core.bigFileThreshold=16m",  # larger files are streamed
@@ -229,7 +229,7 @@ class GitSource:
         done = self._run("ls-tree", "-r", "-z", *sizes, "--full-tree", commit)
         if done.returncode:
             message = _message(done.stderr)
-            raise SourceError(f"{self._shown} cannot be listed at {commit}: {message}; try `git fsck` there")
+            raise SourceError(f"{self._shown} cannot be listed at {commit}: {message}; run `git fsck` there")
         by_name: dict[str, _File] = {}
         for line in done.stdout.split(b"\0")[:-1]:
             described, _, path = line.partition(b"\t")
@@ -240,7 +240,7 @@ class GitSource:
             if mode == b"120000":
                 skipped.add("they are symbolic links", name)
             elif mode == b"160000":
-                skipped.add("they are submodules, which are sources of their own", name)
+                skipped.add("they are submodules, which must be separate sources", name)
             elif not is_plain(name):
                 skipped.add("their names have control characters", name)
             else:
@@ -259,7 +259,7 @@ class GitSource:
         return sorted(by_name.values(), key=lambda file: file.name)
 
     def _prefetched(self, files: Sequence[_File], tokens: Mapping[str, str]) -> Sequence[_File]:
-        """Fetch the changed files in one request; return all files, with the sizes of the fetched files."""
+        """Fetch the changed files in one request. Returns all files, with the sizes of the fetched files."""
         globs = (self._settings.include, self._settings.exclude)
         changed = (file for file in files if tokens.get(file.name) != file.id)
         readable = (file for file in changed if is_utf8(file.name) and kind_of(file.name) is not None)
@@ -267,7 +267,7 @@ class GitSource:
         if not blobs:
             return list(files)
         lines = "".join(f"{blob}\n" for blob in blobs).encode("ascii")
-        # The options are those with which git itself fetches the missing blobs of a partial clone.
+        # git itself fetches the missing blobs of a partial clone with these options.
         words = ("fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--filter=blob:none", "--stdin", "origin")
         done = self._fetch("-c", "fetch.negotiationAlgorithm=noop", *words, stdin=lines)
         if done.returncode:
@@ -305,7 +305,7 @@ class GitSource:
 
 
 class _Reader:
-    """A process `git cat-file --batch`, used only by the process that started it."""
+    """A `git cat-file --batch` process, used only by the process that started it."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], where: str, folder: Path) -> None:
         self._where, self._folder, self._process_id = where, folder, os.getpid()
@@ -321,7 +321,7 @@ class _Reader:
 
     @property
     def usable(self) -> bool:
-        """True in the process that started the reader, while the reader lives."""
+        """True in the process that started the reader, as long as the reader runs."""
         return self._process_id == os.getpid() and self._process.poll() is None
 
     def read(self, name: str, identity: str) -> BinaryIO:
@@ -350,7 +350,7 @@ class _Reader:
                     raise OSError(f"git ended while it was reading {shown(name)} from {self._where}")
                 remaining -= len(chunk)
                 file.write(chunk)
-            answers.read(1)  # the line's end
+            answers.read(1)  # the newline after the content
 
         try:
             file = filled(fill, self._folder)
@@ -360,11 +360,11 @@ class _Reader:
         with contextlib.ExitStack() as stack:
             stack.enter_context(file)
             if header[1] != b"blob":
-                raise OSError(f"{identity} of {self._where} is not a file")
+                raise OSError(f"the object {identity} of {self._where} is not a file (blob)")
             if size < _LARGEST_POINTER and file.read(len(_POINTER)) == _POINTER:
                 raise OSError(
-                    f"{shown(name)} is a pointer of Git LFS, and the file itself is not in git: name a folder in which "
-                    "`git lfs pull` has checked it out, or exclude it"
+                    f"{shown(name)} is a pointer of Git LFS, and the file itself is not in git: give a folder in which "
+                    "`git lfs pull` has checked it out, or exclude the file"
                 )
             file.seek(0)
             stack.pop_all()
@@ -375,7 +375,7 @@ def _end(process: subprocess.Popen[bytes], errors: IO[bytes], process_id: int) -
     """End a reader's process; in a forked process, leave that to its parent."""
     errors.close()
     for pipe in (process.stdin, process.stdout):
-        with contextlib.suppress(OSError):  # a request that was never sent
+        with contextlib.suppress(OSError):  # raised for a buffered request that cannot be sent any more
             cast("IO[bytes]", pipe).close()
     if process_id == os.getpid():
         process.kill()
@@ -383,24 +383,22 @@ def _end(process: subprocess.Popen[bytes], errors: IO[bytes], process_id: int) -
 
 
 def _checked_url(repository: str) -> str | None:
-    """Return the URL; None for a local folder. Raises SourceError for a string that git would interpret otherwise."""
+    """Return the URL; None for a local folder. Raises SourceError for a string that git would misinterpret."""
     if not repository or repository.startswith("-") or not repository.isprintable():
         raise SourceError(f"{shown(repository)} is not a repository: give a folder or a URL")
     scheme, there, _ = repository.partition("://")
     if not there:
         local = repository.startswith(("/", ".", "~")) or Path(repository).exists()
         if not local and "::" in repository.partition("/")[0]:
-            raise SourceError(f"{shown(repository)} names a helper of git, which is not run: give a URL")
+            raise SourceError(f"{shown(repository)} names a git helper, which is not run: give a URL")
         return repository if not local and _SCP.fullmatch(repository) else None
     if scheme not in _TRANSPORTS:
         transports = ", ".join(f"{transport}://" for transport in _TRANSPORTS)
-        raise SourceError(
-            f"{shown(scheme)}:// is not a transport of git that is used here: expected one of {transports}"
-        )
+        raise SourceError(f"{shown(scheme)}:// is not a supported transport of git: expected one of {transports}")
     split = urlsplit(repository)
     if split.password is not None or (split.username and scheme in ("http", "https")):
         raise SourceError(
-            f"the URL of the repository at {split.hostname} holds credentials: leave them out, and let git find them "
+            f"the URL of the repository at {split.hostname} contains credentials: remove them, and let git find them "
             "in its credential helper (`git config credential.helper`)"
         )
     return repository

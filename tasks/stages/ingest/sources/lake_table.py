@@ -1,9 +1,9 @@
-"""The rows in a snapshot of a Delta table (by delta-rs) or of an Iceberg table (by PyIceberg).
+"""The rows in a snapshot of a Delta table (read by delta-rs) or of an Iceberg table (read by PyIceberg).
 
-Both libraries are under the Apache licence and need no JVM. delta-rs streams rows out of DataFusion, and applies
-deletion vectors and column mappings. PyIceberg reads a table from its metadata file, without a catalog, and applies
-deletes. It loads all rows of a data file into memory, and by default of all files: here it reads one file after the
-other, so that memory grows with the largest file.
+Both libraries have the Apache licence and need no JVM. delta-rs streams rows from DataFusion, and applies deletion
+vectors and column mappings. PyIceberg reads a table from its metadata file, without a catalog, and applies deletes. By
+default it loads all rows of all data files into memory. Here it reads the files one by one, so that memory grows only
+with the largest file.
 
 The token is the table's id and version, so that an unchanged table is not read again. A changed table is read whole.
 """
@@ -26,7 +26,7 @@ from tasks.stages.ingest.formats.record_batches import records_of
 from tasks.stages.ingest.sources.source_interface import Deleted, RecordSource, SourceError, Until
 
 _ROWS = 64
-"""The maximum rows of a batch; each row may be a long document."""
+"""The maximum number of rows in a batch; each row may be a long document."""
 _URL = re.compile(r"[A-Za-z][\w+.-]*://")
 _METADATA = re.compile(r"(?:v(?P<hadoop>\d+)|(?P<other>\d+)-[\w-]+)(?:\.gz)?\.metadata\.json$")
 
@@ -37,7 +37,7 @@ def table_source(settings: TableSettings, scratch: Path) -> RecordSource:
 
 
 class _Table:
-    """The common part of both formats: one opened snapshot, for both token and rows."""
+    """The common part of both formats. The snapshot is opened once, for both the token and the rows."""
 
     def __init__(self, settings: TableSettings) -> None:
         self._settings = settings
@@ -57,7 +57,7 @@ class _Table:
         except (MemoryError, GeneratorExit, SourceError):
             raise
         except Exception as error:  # the libraries raise errors of many classes for a damaged table
-            self._raise(error, f"broke off after {number:,} rows", "nothing of this reading is used; build again")
+            self._raise(error, f"broke off after {number:,} rows", "these rows are not used; build again")
         yield Until(None, whole=True)
 
     def _snapshot(self) -> Any:
@@ -68,7 +68,7 @@ class _Table:
                 raise
             except Exception as error:
                 version = "" if self._settings.version is None else f" with version {self._settings.version}"
-                advice = "give the table's folder (for Iceberg, or its .metadata.json) and a version that is still kept"
+                advice = "give the table's folder (for Iceberg, or its .metadata.json) and a version that still exists"
                 self._raise(error, f"is not a readable {self._settings.format.title()} table{version}", advice)
         return self._opened
 
@@ -106,7 +106,7 @@ class _Delta(_Table):
 
 class _Iceberg(_Table):
     def token(self) -> str:
-        """Return the table's id and snapshot; for the newest snapshot also the schema, which can change without it."""
+        """Return the table's id and snapshot; for the newest snapshot also the schema, which may change separately."""
         table, snapshot = self._snapshot()
         schema = table.schema().schema_id if self._settings.version is None else ""
         return f"{table.metadata.table_uuid} {snapshot} {schema}"
@@ -120,7 +120,7 @@ class _Iceberg(_Table):
         version = self._settings.version
         if version is not None and table.snapshot_by_id(version) is None:
             snapshots = ", ".join(str(snapshot.snapshot_id) for snapshot in table.snapshots()[-5:]) or "none"
-            what = f"no snapshot {version}; the last ones are {snapshots}"
+            what = f"no snapshot {version}; its last snapshots are {snapshots}"
             raise SourceError(f"{self._shown} has {what}: correct the version")
         newest = table.current_snapshot()
         return table, version if version is not None else newest and newest.snapshot_id
@@ -134,7 +134,7 @@ class _Iceberg(_Table):
         listed = files.get_file_info(pyarrow.fs.FileSelector(folder))
         hint = next((file for file in listed if file.base_name == "version-hint.text"), None)
         if hint is not None:
-            return self._location  # where PyIceberg reads the hint
+            return self._location  # PyIceberg reads the hint there
         by_version: dict[int, list[str]] = {}
         for file in listed:
             if named := _METADATA.fullmatch(file.base_name):
@@ -142,7 +142,7 @@ class _Iceberg(_Table):
         newest = by_version[max(by_version)] if by_version else []
         if len(newest) != 1:
             what = f"several newest metadata files, {' and '.join(sorted(newest))}" if newest else "no metadata file"
-            raise SourceError(f"{self._shown} has {what}: give the one that the catalog names as url")
+            raise SourceError(f"{self._shown} has {what}: give the file that the catalog names as url")
         return f"{self._location.rstrip('/')}/metadata/{newest[0]}"
 
     def _batches(self, opened: Any) -> Iterator[pa.RecordBatch]:
@@ -165,7 +165,7 @@ def _row_of(number: int, record: dict[str, Any] | Exception) -> SourceRow | Reje
 
 
 def _location(url: str) -> str:
-    """Return a URL unchanged, a local path as an absolute path."""
+    """Return a URL unchanged, and a local path as an absolute path."""
     if _URL.match(url):
         return url
     return str(Path(url).expanduser().absolute())

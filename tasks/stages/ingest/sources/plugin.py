@@ -6,9 +6,9 @@
         def read(self, name: str) -> bytes | BinaryIO: ...      # OSError: this file cannot be read
 
 An entry is a `FileEntry`, another object with these attributes, or a mapping with these keys. `read` gets names in NFC.
-A parameter `known` of `list` gets the previous version's tokens (the `tokens` of `FileSource.list`), and a parameter
-`token` of `read` gets the entry's token. Any other error of the class ends the build with a message that names the
-class: an incomplete listing would look like the deletion of documents.
+If `list` has a parameter `known`, it gets the previous version's tokens (the `tokens` of `FileSource.list`); if `read`
+has a parameter `token`, it gets the entry's token. Any other error of the class ends the build with a message that
+names the class: an incomplete listing would look like the deletion of documents.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PluginSource:
     """A user's class as a file source."""
 
     def __init__(self, settings: PluginSettings, scratch: Path) -> None:
-        """Raises SourceError for a class that cannot be imported or instantiated. scratch: not used."""
+        """Raises SourceError if the class cannot be imported or instantiated. scratch: not used."""
         self._class = settings.named
         plugin_class = _imported(settings.named)
         try:
@@ -49,7 +49,7 @@ class PluginSource:
             named = ", ".join(sorted(settings.options)) or "none"
             raise SourceError(
                 f"the plug-in {self._class} cannot be instantiated: {shown_error(error)}. Its options are keyword "
-                f"arguments ({named}); its signature is {_signature(plugin_class) or 'not known'}"
+                f"arguments ({named}); its signature is {_signature(plugin_class) or 'unknown'}"
             ) from error
         lacking = [name for name in ("list", "read") if not callable(getattr(self._place, name, None))]
         if lacking:
@@ -83,7 +83,7 @@ class PluginSource:
         return [entries[name] for name in sorted(entries)]
 
     def read(self, name: str, token: str) -> BinaryIO:
-        """Read a file, into an unlinked temporary file unless the class returns a real file."""
+        """Read a file, and copy it to an unlinked temporary file unless the class returns a real file."""
         try:
             content = self._place.read(name, token=token) if self._takes_token else self._place.read(name)
             return _file(content, f"the plug-in {self._class}", name)
@@ -114,7 +114,7 @@ class PluginSource:
             )
         where = f"the plug-in {self._class} lists {shown(name)} with"
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 0):
-            raise SourceError(f"{where} the size {_kind(size)}: expected bytes, or None")
+            raise SourceError(f"{where} the size {_kind(size)}: expected a number of bytes, or None")
         if token is not None and not isinstance(token, str):
             raise SourceError(f"{where} the token {_kind(token)}: expected a string that changes with the bytes, or ''")
         if modified is not None and (
@@ -132,7 +132,7 @@ def _details(details: object, where: str) -> dict[str, Any]:
     try:
         canonical_json(dict(details))
     except (TypeError, ValueError) as error:
-        raise SourceError(f"{where} that JSON cannot hold: {shown_error(error)}") from error
+        raise SourceError(f"{where} that JSON cannot represent: {shown_error(error)}") from error
     return dict(details)
 
 
@@ -146,7 +146,7 @@ def _imported(named: str) -> Callable[..., Any]:
         advice = (
             "install its package into this environment, or add its folder to PYTHONPATH"
             if absent
-            else "the module exists and fails when it is imported"
+            else "the module exists, but fails when it is imported"
         )
         raise SourceError(f"the plug-in {named} cannot be imported: {shown_error(error)}; {advice}") from error
     for part in path.split("."):
@@ -179,7 +179,7 @@ def _file(content: object, who: str, name: str) -> BinaryIO:
     def fill(copy: io.BufferedRandom) -> None:
         while chunk := source.read(_CHUNK):
             if not isinstance(chunk, bytes):
-                raise SourceError(f"{who} read {shown(name)} from a file that gives {_kind(chunk)}: expected bytes")
+                raise SourceError(f"{who} read {shown(name)} from a file that returns {_kind(chunk)}: expected bytes")
             copy.write(chunk)
 
     with contextlib.closing(source):
@@ -187,7 +187,7 @@ def _file(content: object, who: str, name: str) -> BinaryIO:
 
 
 def _is_real(file: BinaryIO) -> bool:
-    """Rewind a file; return whether it is a real file. A GzipFile is not: its descriptor is the compressed file's."""
+    """Return whether a file is a real file, and rewind it. A GzipFile is not, as its descriptor is the .gz file's."""
     if not isinstance(file, io.BufferedReader) or not isinstance(file.raw, io.FileIO):
         return False
     try:

@@ -1,7 +1,7 @@
 """The rules of a site's robots.txt for this program (RFC 9309).
 
-The standard library's parser uses the first matching rule and does not support wildcards; in the RFC the longest rule
-wins, and rules may contain `*` and `$`, as on many sites. `Crawl-delay` is not part of the RFC, but is respected.
+The standard library's parser uses the first matching rule and does not support wildcards. In the RFC the longest rule
+wins, and rules may contain `*` and `$`, which many sites use. `Crawl-delay` is not part of the RFC, but is respected.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 
 @dataclass(frozen=True, slots=True)
 class Robots:
-    """The rules for this program: (path, allowed) in the order of precedence, and the seconds between requests."""
+    """The rules for this program: (path, allowed) in order of precedence, and the seconds between requests."""
 
     rules: tuple[tuple[str, bool], ...] = ()
     delay: float = 0.0
@@ -62,7 +62,7 @@ def parse_robots(text: str, agent: str) -> Robots:
             elif value and len(rules) < _MOST_RULES:
                 rules.append((_normal(value), key == "allow"))
     rules, delays = groups.get(agent.lower()) or groups.get("*") or ([], [])
-    ordered = sorted(set(rules), key=lambda rule: (-len(rule[0]), not rule[1], rule[0]))  # if equally long, allow first
+    ordered = sorted(set(rules), key=lambda rule: (-len(rule[0]), not rule[1], rule[0]))  # ties: allow first
     return Robots(tuple(ordered), max(delays, default=0.0))
 
 
@@ -85,7 +85,7 @@ def _fits(path: str, rule: str) -> bool:
 
 
 def _normal(path: str) -> str:
-    """Normalise the escapes of a path: decoded if unreserved, otherwise in capitals."""
+    """Normalise the escapes of a path: decode unreserved characters, and write other escapes in capitals."""
     quoted = quote(path, safe=_ASCII, errors="replace")
 
     def normal_escape(match: re.Match[str]) -> str:
@@ -96,7 +96,7 @@ def _normal(path: str) -> str:
 
 
 def _agent(value: str) -> str:
-    """Return the product token of a group, without its version; or `*`."""
+    """Return the product token of a `User-agent` line without its version, or `*`; empty for an invalid value."""
     match = re.match(r"[A-Za-z_-]+|\*", value)
     return match[0].lower() if match else ""
 

@@ -1,4 +1,4 @@
-"""Parses a sitemap or an index of sitemaps: XML without a DTD, gzipped or not, or one URL per line."""
+"""Parses a sitemap or an index of sitemaps: XML without a DTD, or one URL per line, each also gzipped."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 from xml.parsers import expat
 
 LARGEST = 50 << 20
-"""The maximum bytes of an unpacked sitemap, from the sitemap protocol."""
+"""The maximum size of an uncompressed sitemap in bytes, from the sitemap protocol."""
 _LONGEST_URL = 4_096
 _DEEPEST = 32
 _PIECE = 1 << 16
 
 
 class SitemapError(ValueError):
-    """The data is not a sitemap, or is over a limit."""
+    """The data is not a sitemap, or exceeds a limit."""
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class Sitemap:
 
 
 def parse_sitemap(data: bytes) -> Sitemap:
-    """Parse a sitemap; URLs stay in order. Raises SitemapError."""
+    """Parse a sitemap; the order of the URLs is preserved. Raises SitemapError."""
     data = _unpacked(data)
     if not data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<"):
         return Sitemap(urls=parse_list(data))
@@ -50,7 +50,7 @@ def parse_sitemap(data: bytes) -> Sitemap:
 
 
 def parse_list(data: bytes) -> list[str]:
-    """Return the URLs of a list with one URL per line; lines that begin with # are comments. Raises SitemapError."""
+    """Return the URLs of a list, one per line; lines that begin with # are comments. Raises SitemapError."""
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:

@@ -1,7 +1,7 @@
-"""The interfaces of sources: list and read files, or read records, perhaps only changed records.
+"""The interfaces of sources: file sources list and read files, and record sources read all or only changed records.
 
 A file source returns a version token for each file (`FileEntry.token`), so that an unchanged file is not read again. A
-record source returns, after the records, the cursor where the next version continues; the build stores it with the
+record source returns, after the records, the cursor from which the next version continues. The build stores it with the
 version, so that the next build gets it only if that version was published.
 """
 
@@ -25,7 +25,8 @@ class SourceError(BadInput):
 class ChangedError(OSError):
     """A file was replaced after it was listed. The build lists it once more, and then reads it.
 
-    New bytes are not read under the old token: they would stay if the old bytes came back before the next listing.
+    The new bytes must not be read under the old token: if the file is restored before the next listing, its token is
+    the old token again, and the new bytes would remain in the index.
     """
 
 
@@ -33,8 +34,8 @@ class ChangedError(OSError):
 class FileEntry:
     """A file in the listing of a source. Names are POSIX paths relative to the source, and become document ids.
 
-    size: in bytes, None if unknown. token: changes whenever the bytes do; if empty, every build reads the file.
-    modified: seconds since 1970. details: owner, groups and the like, as JSON values, for `corpus.file_metadata`.
+    size: in bytes; None if unknown. token: a string that changes whenever the bytes do; if empty, every build reads the
+    file. modified: seconds since 1970. details: owner, groups etc. as JSON values, for `corpus.file_metadata`.
     """
 
     name: str
@@ -48,8 +49,8 @@ class FileEntry:
 class FileSource(Protocol):
     """A file source, such as a bucket, a repository or a plug-in. Each process opens it anew.
 
-    warnings: messages to the user about the last listing, a sentence each, in the order of discovery; `list` adds them
-    while it is consumed. They name files omitted on purpose, such as pages that a site's robots.txt disallows.
+    warnings: sentences for the user about the last listing, in the order of discovery; `list` adds them while its
+    result is consumed. They name files omitted on purpose, such as pages that a site's robots.txt disallows.
     """
 
     warnings: list[str]
@@ -64,10 +65,10 @@ class FileSource(Protocol):
         ...
 
     def read(self, name: str, token: str) -> BinaryIO:
-        """Open the listed version of a file. Returns a real file at its start, which the caller closes.
+        """Open the listed version of a file. Returns a real file positioned at its start, which the caller closes.
 
-        token: the token from the listing. Raises OSError if the file cannot be read, ChangedError if it was replaced
-        since it was listed, SourceError if nothing can be read.
+        token: the token of the file's entry in the listing. Raises OSError if the file cannot be read, ChangedError if
+        it was replaced since it was listed, SourceError if nothing can be read.
         """
         ...
 
@@ -80,17 +81,17 @@ class Deleted:
 
 
 def deletion(line: int | None, identifier: Any) -> Deleted | RejectedRow:
-    """Return the deletion of the document with this id; a RejectedRow for an invalid id."""
+    """Return the deletion of the document with an id; a RejectedRow if the id is invalid."""
     document = document_of(SourceRow(line, {"id": identifier, "text": "-"}), _IDS, 1 << 20)
     return document if isinstance(document, RejectedRow) else Deleted(document.document_id)
 
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """The last value that `rows` yields: where the next build continues to read.
+    """The last value that `rows` yields: the point from which the next build continues.
 
-    whole: True if the rows are all rows of the source; False if they are changes since the cursor. cursor: plain JSON
-    values; None for a source without a cursor, which is read whole every time.
+    whole: True if all rows of the source were yielded; False for only the changes since the cursor. cursor: plain JSON
+    values; None for a source without a cursor, which is read completely every time.
     """
 
     cursor: Any
@@ -101,12 +102,12 @@ class RecordSource(Protocol):
     """A record source, such as a database."""
 
     def token(self) -> str:
-        """Return a string that changes whenever `rows` would yield other rows; empty if only reading shows changes."""
+        """Return a string that changes whenever `rows` would yield other rows; empty if this cannot be known."""
         ...
 
     def rows(self, cursor: Any) -> Iterator[SourceRow | RejectedRow | Deleted | Until]:
-        """Yield the rows since a cursor, or all rows for None; then an `Until`. Memory does not grow with the rows.
+        """Yield the rows since a cursor, or all rows for None, then an `Until`, in memory that does not grow.
 
-        With a cursor, a later row replaces an earlier row of the same id. Raises SourceError.
+        With a cursor, a later row replaces an earlier row with the same id. Raises SourceError.
         """
         ...

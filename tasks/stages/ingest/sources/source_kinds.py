@@ -1,4 +1,4 @@
-"""Opens a source from its settings. Each kind's module needs its own libraries, so it is imported only then."""
+"""Opens sources from their settings. A kind's module needs libraries of its own, so it is imported only when used."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ RECORD_KINDS = frozenset(_RECORDS)
 def open_file_source(settings: SourceSettings, scratch: Path) -> FileSource:
     """Open a file source. Raises SourceError, ConfigurationError, or an error that names a missing extra.
 
-    scratch: a folder of the run, which the processes of this machine share. A source may store there what it fetched
-    while it listed files, for the processes that read them.
+    scratch: a folder of the run, shared by the processes of this machine. A source may store there what it fetched
+    while listing files, for the processes that read them.
     """
     return cast("FileSource", _opened(_FILES[settings.kind], settings, scratch))
 

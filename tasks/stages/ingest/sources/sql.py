@@ -1,13 +1,13 @@
 """The rows of a database query: all of them, or those that changed since a cursor.
 
-`:cursor` is bound as a parameter, never written into the query. The first reading (and `--full`) has no cursor yet. A
-query that handles this itself, `:cursor IS NULL OR updated_at > :cursor`, gets NULL. Any other query gets a constant
-below all values of the column, of the column's type, such as minus infinity for a timestamp. So the same condition
-selects the rows of the first and later builds, and rows whose column is NULL are in none of them.
+`:cursor` is bound as a parameter, never written into the query. The first build (and `--full`) has no cursor yet. A
+query that handles this itself, `:cursor IS NULL OR updated_at > :cursor`, gets NULL. Any other query gets a constant of
+the column's type below all its values, such as minus infinity for a timestamp. So the same condition selects the rows
+in the first and in later builds, and no build reads rows whose column is NULL.
 
 The next cursor is the greatest value of the column that was read. It would miss a transaction with an earlier time that
-commits later: `overlap_seconds` makes every query start that much earlier, and reading rows again changes nothing. A
-cursor belongs to its query: another query reads everything.
+commits later, so `overlap_seconds` makes every query start earlier, and reading rows again changes nothing. A cursor
+belongs to its query: if the query changes, everything is read.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class SqlSource(RecordSource):
                         greatest = value if greatest is None else self._checked(cursor_value.greater, value, greatest)
         if with_least and not count:
             raise SourceError(
-                f"{self._database.shown}: the first reading of the query returns no row. If the table has rows, the "
+                f"{self._database.shown}: the first run of the query returns no row. If the table has rows, the "
                 f"condition rejects them for the least `:cursor`: write `:cursor IS NULL OR {column} > :cursor`"
             )
         if column is None:
@@ -83,7 +83,7 @@ class SqlSource(RecordSource):
         return self._checked(cursor_value.from_json, cursor)
 
     def _started(self, connection: Connection, since: Any) -> tuple[Reading, bool]:
-        """Start the query; return it, and whether a least value replaces `:cursor`."""
+        """Start the query. Returns it, and whether a constant below all values replaces `:cursor`."""
         query = self._query
         column = self._settings.cursor
         if column is None or not query.has_cursor:
@@ -97,7 +97,7 @@ class SqlSource(RecordSource):
         if least is None:
             raise SourceError(
                 f"{self._database.shown}: no constant below every value of the column {column} is known, or the query "
-                f"has no such column: write `:cursor IS NULL OR {column} > :cursor`, for the first reading"
+                f"has no such column: write `:cursor IS NULL OR {column} > :cursor` for the first run"
             )
         return connection.run(query.with_literal(least)), True
 
@@ -111,11 +111,11 @@ class SqlSource(RecordSource):
             )
         if twice := sorted(name for name, count in times.items() if count > 1):
             raise SourceError(
-                f"{self._database.shown}: several columns are named {', '.join(twice)}: give them names (`AS`)"
+                f"{self._database.shown}: several columns are named {', '.join(twice)}: rename them (`AS`)"
             )
 
     def _row_of(self, number: int, record: Record) -> tuple[SourceRow | RejectedRow | Deleted, Any]:
-        """Convert a row; return it and the value of its cursor column, None without such a column."""
+        """Convert a row. Returns it and the value of its cursor column; None if there is no such column."""
         if isinstance(record, Exception):
             return RejectedRow(number, None, "bad-metadata", f"{type(record).__name__}: {record}"), None
         settings = self._settings
@@ -145,15 +145,15 @@ class SqlSource(RecordSource):
         column = self._settings.cursor
         if value is None and self._query.handles_null:
             return (
-                f"the column {column} is NULL: no later reading would find what changes in this row; use COALESCE in "
-                "the query"
+                f"the column {column} is NULL, so no later build would find changes of this row; use COALESCE in the "
+                "query"
             )
         if isinstance(value, str) and value.lstrip("-") == "infinity":
-            return f"the column {column}contains {value}: no later value could be greater"
+            return f"the column {column} contains {value}: no later value could be greater"
         return ""
 
     def _checked(self, function: Any, *arguments: Any) -> Any:
-        """Call a function; turn its CursorError into a SourceError."""
+        """Call a function, and convert its CursorError to a SourceError."""
         try:
             return function(*arguments)
         except CursorError as error:

@@ -1,10 +1,10 @@
 """The databases of SQL sources: those supported by SQLAlchemy, and DuckDB through its own interface.
 
-Why SQLAlchemy and not ADBC: it has a dialect for nearly every database, returns the driver's values of arrays, JSON,
-numerics and UUIDs, streams by a server-side cursor, and comes with Prefect in any case. ADBC fetches Arrow columns
-faster, but each document costs far more than its fetch; it has drivers for few databases, and returns PostgreSQL's
-numerics as strings and ranges as opaque bytes. DuckDB streams Arrow batches itself, and its SQLAlchemy dialect lags
-behind its releases.
+SQLAlchemy rather than ADBC is used, because it has a dialect for nearly every database, returns the driver's values of
+arrays, JSON, numerics and UUIDs, streams with a server-side cursor, and comes with Prefect in any case. ADBC fetches
+Arrow columns faster, but each document costs far more than its fetch; it has drivers for few databases, and returns
+PostgreSQL's numerics as strings and ranges as opaque bytes. DuckDB streams Arrow batches itself, and its SQLAlchemy
+dialect lags behind its releases.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import sqlalchemy
 
 _FETCHED = 4 << 20
-"""The average number of bytes to fetch at once."""
+"""The average number of bytes to fetch at a time."""
 _MOST_ROWS = 256
 _DUCKDB_MEMORY = "512MiB"
 _HIDDEN = "***"
@@ -40,7 +40,7 @@ _NAME_OF_A_SECRET = re.compile("pass|pwd|secret|token|key", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$(?:(?P<escaped>\$)|(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)\})")
 
 Record = dict[str, Any] | Exception
-"""A row as values by column, or the error why Python cannot represent it."""
+"""A row as values by column, or the error raised because Python cannot represent the row."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Reading:
 
 
 class Connection(Protocol):
-    """A connection in a read-only transaction, which sees one state of the database."""
+    """A connection in a read-only transaction, which sees a single state of the database."""
 
     def bound(self, query: Query, value: Any) -> tuple[str, Any]:
         """Return the query with a value for `:cursor`, as SQL and parameters."""
@@ -91,9 +91,9 @@ class _Secrets:
 
 
 def expanded(url: str, environment: Mapping[str, str]) -> str:
-    """Replace the variables in a URL by their values: $NAME or ${NAME}; $$ is a dollar sign.
+    """Replace variables in a URL, written $NAME or ${NAME}, with their values; $$ is a dollar sign.
 
-    Before an @, where user and password are, values are escaped. Raises SourceError for a variable that is not set.
+    In the user and password, before an @, values are escaped. Raises SourceError for a variable that is not set.
     """
     user = re.match(r"[\w+.-]+://[^/@]*@", url)
     cut = user.end() if user else 0
@@ -104,7 +104,7 @@ def expanded(url: str, environment: Mapping[str, str]) -> str:
         name = match["name"] or match["braced"]
         if name not in environment:
             raise SourceError(
-                f"the environment variable {name} is not set, which the URL of a database refers to: set it"
+                f"the environment variable {name}, to which the URL of a database refers, is not set: set it"
             )
         return quote(environment[name], safe="") if match.start() < cut else environment[name]
 
@@ -137,7 +137,7 @@ class _DuckDB:
         in_memory = self._path in ("", ":memory:")
         if not in_memory and not Path(self._path).is_file():
             raise SourceError(
-                f"{self.shown} is not there: give duckdb:///FILE, or duckdb:////FILE for an absolute path"
+                f"{self.shown}: no such database file; use duckdb:///FILE, or duckdb:////FILE for an absolute path"
             )
         try:
             connection = duckdb.connect(
@@ -187,7 +187,7 @@ class _DuckDBConnection:
         return Reading(columns, self._rows(relation, of_json))
 
     def _relation(self, sql: str, parameters: Any = None) -> Any:
-        """Prepare the query; it runs when its rows are fetched."""
+        """Prepare a query, which runs when its rows are fetched."""
         import duckdb
 
         try:
@@ -230,8 +230,8 @@ class _SqlAlchemy:
             parsed = sqlalchemy.make_url(url)
         except (sqlalchemy.exc.ArgumentError, ValueError):
             raise SourceError(
-                "a database's URL cannot be read: write it as postgresql://USER:$PASSWORD@HOST:PORT/DATABASE with the "
-                "password in a variable of the environment, or escape @ : / in it as %40 %3A %2F"
+                "a database URL is invalid: write it as postgresql://USER:$PASSWORD@HOST:PORT/DATABASE with the "
+                "password in an environment variable, or escape @ : / in the password as %40 %3A %2F"
             ) from None
         named = [str(value) for name, value in parsed.query.items() if _NAME_OF_A_SECRET.search(name)]
         password = [] if parsed.password is None else [str(parsed.password)]
@@ -280,7 +280,7 @@ class _SqlAlchemy:
         path = Path(self._url.database or "")
         if not path.is_file():
             raise SourceError(
-                f"{self.shown} is not there: give sqlite:///FILE, or sqlite:////FILE for an absolute path"
+                f"{self.shown}: no such database file; use sqlite:///FILE, or sqlite:////FILE for an absolute path"
             )
         uri = f"file:{quote(str(path.absolute()))}?mode=ro"
         connection = sqlite3.connect(uri, uri=True, timeout=30, check_same_thread=False)
@@ -300,10 +300,10 @@ class _SqlAlchemy:
             connection = self._engine.connect().execution_options(**options)
         except (sqlalchemy.exc.SQLAlchemyError, OSError) as error:
             raise SourceError(
-                f"{self.shown} cannot be connected to: {self._message(error)}: check host, port, user, password and "
+                f"cannot connect to {self.shown}: {self._message(error)}: check host, port, user, password and "
                 "network; for a password, PGPASSWORD and $NAME in the URL are read from the environment"
                 if postgres
-                else f"{self.shown} cannot be connected to: {self._message(error)}"
+                else f"cannot connect to {self.shown}: {self._message(error)}"
             ) from None
         try:
             opened = _SqlAlchemyConnection(connection, self.shown, self._message)
@@ -324,7 +324,7 @@ class _SqlAlchemyConnection:
         self._connection, self._shown, self._message = connection, shown, message
 
     def prepare_postgres(self) -> None:
-        """Set a fixed format for values, whatever the server's settings, and load extreme values as strings."""
+        """Set fixed formats of values, whatever the server's settings are, and load extreme values as strings."""
         import sqlalchemy
         from psycopg.types.string import TextLoader
 
@@ -351,13 +351,13 @@ class _SqlAlchemyConnection:
         return self._least_of_postgres(query, column) if backend == "postgresql" else None
 
     def _least_of_postgres(self, query: Query, column: str) -> str | None:
-        """Return the constant for the column's type, which the server reports for the query with NULL as cursor."""
+        """Return the constant for the column's type, which the server reports for the query with a NULL cursor."""
         import psycopg
 
         raw, first = self._driver_connection(), None
         for null in ("NULL", *(f"NULL::{kind}" for kind in _LEAST_OF_POSTGRES)):
             try:
-                with raw.transaction(), raw.cursor() as cursor:  # a savepoint; the query is planned, and reads nothing
+                with raw.transaction(), raw.cursor() as cursor:  # a savepoint; the query is planned, but not run
                     cursor.execute(f"DECLARE indexmill_columns NO SCROLL CURSOR FOR {query.with_literal(null)}")
                     cursor.execute("FETCH 0 FROM indexmill_columns")
                     codes = {described.name: described.type_code for described in cursor.description or ()}
@@ -414,11 +414,11 @@ _LEAST_OF_POSTGRES = {
 
 _RANGES = ("int4", "int8", "num", "date", "ts", "tstz")
 _AS_TEXT = ("inet", "cidr", *(f"{name}{kind}" for name in _RANGES for kind in ("range", "multirange")))
-"""Types that psycopg loads as classes, which metadata cannot represent."""
+"""Types that psycopg loads as objects that metadata cannot represent."""
 
 
 def _lenient_loaders() -> dict[str, type]:
-    """Return loaders of dates and times that load values beyond Python's types as strings: `infinity`, years B.C."""
+    """Return loaders that load dates and times beyond Python's range as strings, such as `infinity` and years B.C."""
     from psycopg import DataError
     from psycopg.types import datetime as loaders
 
@@ -444,5 +444,5 @@ def _first_line(error: object) -> str:
 
 def _raise_midway(shown: str, count: int, message: str) -> NoReturn:
     raise SourceError(
-        f"{shown} broke off after {count:,} rows: {message}: nothing of this reading is used; build again"
+        f"{shown} broke off after {count:,} rows: {message}: these rows are not used; build again"
     ) from None

@@ -1,7 +1,7 @@
 """Converts a query with `:cursor` to the form that a database driver needs.
 
-SQLAlchemy's `text()` also finds `:30` in `'12:30'`: here `:cursor` is only found outside of string literals, quoted
-names and comments, and the rest of the query stays unchanged.
+SQLAlchemy's `text()` also finds `:30` in `'12:30'`. Here `:cursor` is found only outside string literals, quoted names
+and comments, and the rest of the query stays unchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 _PIECES = re.compile(
     r"""
-      [eE]'(?:\\.|''|[^'\\])*'          # a text of PostgreSQL with escapes
+      [eE]'(?:\\.|''|[^'\\])*'          # a PostgreSQL string with escapes
     | '(?:''|[^'])*'
     | "(?:""|[^"])*"
     | `[^`]*`
@@ -35,7 +35,7 @@ class Query:
 
     @classmethod
     def of(cls, sql: str) -> Query:
-        """Cut a query, without its closing semicolon."""
+        """Cut a query at each `:cursor`, and drop its closing semicolon."""
         sql = re.sub(r"[\s;]+\Z", "", sql)
         parts, begin = [], 0
         for match in _PIECES.finditer(sql):
@@ -46,7 +46,7 @@ class Query:
 
     @property
     def has_cursor(self) -> bool:
-        """True if `:cursor` occurs."""
+        """True if the query contains `:cursor`."""
         return len(self.parts) > 1
 
     @property
@@ -61,9 +61,9 @@ class Query:
         return literal.join(self.parts)
 
     def bound(self, value: Any, paramstyle: str, cast: str = "") -> tuple[str, Any]:
-        """Return query and parameters, in a PEP 249 style or DuckDB's `dollar`. cast: appended to placeholders."""
+        """Return query and parameters in a PEP 249 style or DuckDB's `dollar`. cast: text appended to placeholders."""
         times = len(self.parts) - 1
-        if paramstyle in ("format", "pyformat"):  # where a percent sign must be doubled
+        if paramstyle in ("format", "pyformat"):  # in these styles a percent sign must be doubled
             mark = ("%s" if paramstyle == "format" else "%(cursor)s") + cast
             sql = mark.join(part.replace("%", "%%") for part in self.parts)
             return sql, (value,) * times if paramstyle == "format" else {"cursor": value}

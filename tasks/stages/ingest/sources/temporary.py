@@ -12,7 +12,7 @@ from pathlib import Path
 def filled(fill: Callable[[io.BufferedRandom], None], folder: Path | None = None) -> io.BufferedReader:
     """Return a file that `fill` wrote, positioned at its start; the caller closes it. Raises what `fill` raises.
 
-    folder: the folder for the file, used if it exists.
+    folder: the folder for the file, if it exists; otherwise the system's folder for temporary files is used.
     """
     with tempfile.TemporaryFile(dir=folder if folder is not None and folder.is_dir() else None) as file:
         fill(file)

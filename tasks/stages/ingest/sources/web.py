@@ -1,11 +1,11 @@
 """Web pages and files: URLs from the settings, from lists, or from sitemaps. No link is followed.
 
-A listing requests every page, with the previous version's validators if there are any (ETag, Last-Modified): an
+A listing requests every page, with the previous version's validators (ETag, Last-Modified) if there are any: an
 unchanged page costs a response without a body. A new body is stored in the run's scratch folder, and read from there.
-The token contains the URL, validators and digest of the body, which shows the changes of a site without validators.
+The token contains the URL, the validators and a digest of the body, which shows changes even without validators.
 
 A 404 or 410 deletes the document. A page that robots.txt disallows is left out, with a warning. A page with any other
-status than 200 or 304 is rejected; a site that fails or does not answer fails the build, since its pages would
+status than 200 or 304 is rejected. If a site fails or does not answer, the build fails, since the site's pages would
 otherwise look deleted.
 """
 
@@ -46,7 +46,7 @@ from tasks.stages.ingest.sources.web_client import (
 )
 
 _THREADS = 8
-"""The number of sites requested at the same time."""
+"""The number of sites that are requested at the same time."""
 _DEEPEST = 3
 """The maximum nesting of sitemap indexes; the protocol allows one level."""
 _MOST_SITEMAPS = 1_000
@@ -76,7 +76,7 @@ _CHARSETS = re.compile(
     r"iso-?8859-\d+|latin-?\d|windows-12\d\d|cp12\d\d|koi8-[ru]|shift[_-]jis|euc-(jp|kr)|gb2312|gbk|gb18030|big5"
     r"|utf-?16([bl]e)?|us-ascii"
 )
-"""Encodings that are converted to UTF-8."""
+"""The encodings that are converted to UTF-8."""
 _LATIN = re.compile(r"iso-?8859-1|latin-?1|us-ascii")
 _UNESCAPED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~ ")
 _ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
@@ -110,7 +110,7 @@ class _Token:
 
 @dataclass(slots=True)
 class _Listed:
-    """The URLs of a source, and the result for each URL: a page, a rejection, or skipped."""
+    """The URLs of a source, and the result for each URL: a page, a rejection, or the reason why it is skipped."""
 
     urls: Sequence[str]
     pages: dict[str, _Token] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class WebSource:
         self.warnings: list[str] = []
 
     def list(self, tokens: Mapping[str, str]) -> Iterable[FileEntry]:
-        """List every page, sorted by name. The tokens' validators are sent, so that servers omit unchanged pages."""
+        """List every page, sorted by name. The tokens' validators are sent, so that servers omit unchanged bodies."""
         self.warnings = []
         listed = _Listed([])
         listed.urls = self._urls(listed.skipped)
@@ -145,7 +145,7 @@ class WebSource:
         return entries
 
     def read(self, name: str, token: str) -> BinaryIO:
-        """Read the listed version of a page from the scratch folder; request it again if this machine has no copy."""
+        """Read the listed version of a page from the scratch folder, or request it again if there is no copy."""
         page = _Token.of(token)
         if page is None:
             refusal = self._refusal(name)
@@ -180,7 +180,7 @@ class WebSource:
             return self._client
 
     def _urls(self, skipped: Skipped) -> Sequence[str]:
-        """Return the pages to request, sorted. Raises SourceError if some could be missing."""
+        """Return the URLs of the pages to request, sorted. Raises SourceError if some could be missing."""
         urls = set(self._named_urls)
         for where in self._settings.lists:
             urls.update(self._listed(where, skipped))
@@ -189,22 +189,22 @@ class WebSource:
             self._check_number(urls)
         self._check_number(urls)
         if not urls:
-            raise SourceError("a web source names no page: give urls, or lists or sitemaps that have some")
+            raise SourceError("a web source names no page: give urls, or lists or sitemaps that contain URLs")
         return sorted(url for url in urls if self._may_be_chosen(url))
 
     def _check_number(self, urls: set[str]) -> None:
         if len(urls) > self._settings.max_files:
             raise SourceError(
-                f"more than {self._settings.max_files:,} pages are named (max_files): raise it, or name fewer"
+                f"more than {self._settings.max_files:,} pages are named (max_files): raise max_files, or name fewer"
             )
 
     def _may_be_chosen(self, url: str) -> bool:
-        """Return False if `include` and `exclude` omit a page whatever its type, so that it need not be requested."""
+        """Return False if `include` and `exclude` omit a page whatever its type is: it need not be requested."""
         globs = (self._settings.include, self._settings.exclude)
         return any(is_chosen(name_of(url, suffix), *globs) for suffix in ("", *sorted(set(_SUFFIXES.values()))))
 
     def _listed(self, where: str, skipped: Skipped) -> Iterator[str]:
-        """Yield the URLs of a list: a local file, which may name any host, or a URL."""
+        """Yield the URLs in a list. where: a local file, which may name any host, or a URL."""
         remote = "://" in where
         try:
             data = self._document(_given_url(where), "list") if remote else _read_list(where)
@@ -226,7 +226,7 @@ class WebSource:
                 yield url
 
     def _mapped(self, sitemap: str, skipped: Skipped) -> Iterator[str]:
-        """Yield the URLs of a sitemap, or of the sitemaps in an index; only URLs of the same site."""
+        """Yield the URLs in a sitemap, or in the sitemaps of an index, that are on the same site."""
         ahead, seen = [(sitemap, 0)], {sitemap}
         while ahead:
             where, depth = ahead.pop()
@@ -253,7 +253,7 @@ class WebSource:
                     yield url
 
     def _document(self, url: str, what: str) -> bytes:
-        """Return the body of a list or a sitemap. Raises SourceError, since the pages are unknown without it."""
+        """Return the body of a list or a sitemap. Raises SourceError if it cannot be read, as its pages are unknown."""
 
         def receive(response: httpx2.Response) -> bytes:
             if response.status_code != 200:
@@ -300,7 +300,7 @@ class WebSource:
                 done.result()
 
     def _page(self, url: str, before: _Token | None) -> _Token | str:
-        """Request a page; return its new or previous token, or why it is left out. Raises as `WebClient.get` does."""
+        """Request a page. Returns its new or old token, or why it is left out. Raises as `WebClient.get` does."""
         headers = {}
         if before is not None and (before.etag or before.modified):
             headers = {"If-None-Match": before.etag, "If-Modified-Since": before.modified}
@@ -323,7 +323,7 @@ class WebSource:
         return self._web().get(url, receive, {name: value for name, value in headers.items() if value})
 
     def _keep(self, response: httpx2.Response, charset: str) -> tuple[str, int]:
-        """Write a body to the scratch folder; return its digest and size."""
+        """Write a body to the scratch folder. Returns its digest and size."""
         most = self._settings.max_file_bytes
         with tempfile.NamedTemporaryFile(dir=self._bodies, prefix="part-", delete=False) as file:
             path = Path(file.name)
@@ -333,7 +333,7 @@ class WebSource:
                 for chunk in _converted(chunks(response), charset):
                     size += len(chunk)
                     if size > most:
-                        raise RefusedError(f"{shown(str(response.url))} has more than {most:,} bytes (max_file_bytes)")
+                        raise RefusedError(f"{shown(str(response.url))} is over {most:,} bytes (max_file_bytes)")
                     hashed.update(chunk)
                     file.write(chunk)
                 file.close()
@@ -364,7 +364,7 @@ class WebSource:
 
 
 def name_of(url: str, suffix: str) -> str:
-    """Return the name of a page: host, path and query, and the suffix unless the path shows the format."""
+    """Return the name of a page: host, path and query, and the suffix unless the path states the format."""
     split = urlsplit(url)
     *folders, last = split.path.lstrip("/").split("/")
     parts = [split.netloc, *map(_part, folders), _part(last or "index")]
@@ -384,7 +384,7 @@ def name_of(url: str, suffix: str) -> str:
 
 
 def _part(part: str) -> str:
-    """Return a part of a URL's path, with escapes of letters decoded; empty and hidden parts are escaped."""
+    """Return a part of a URL's path with printable characters unescaped; empty and hidden parts are escaped."""
 
     def letters(match: re.Match[str]) -> str:
         data = unquote_to_bytes(match[0])
@@ -420,7 +420,7 @@ def _read_list(where: str) -> bytes:
 
 
 def _charset(kind: str, parameters: str) -> str:
-    """Return the encoding to convert a text from; empty for UTF-8, an unknown encoding, and other content."""
+    """Return the encoding from which to convert a text; empty for UTF-8, an unknown encoding, and other content."""
     match = re.search(r"charset\s*=\s*[\"']?([\w.:-]+)", parameters)
     if not kind.startswith("text/") or not match or not _CHARSETS.fullmatch(match[1]):
         return ""
@@ -442,7 +442,7 @@ def _converted(pieces: Iterable[bytes], charset: str) -> Iterator[bytes]:
 
 
 def _header(value: str) -> str:
-    """Return a validator that can be sent again; empty for an invalid one."""
+    """Return a validator if it can be sent again, otherwise an empty string."""
     return value if value.isascii() and value.isprintable() and len(value) <= 1024 else ""
 
 

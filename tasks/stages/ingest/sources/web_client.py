@@ -1,8 +1,8 @@
-"""Polite requests to web sites: one at a time to a host, by robots.txt, with retries, and only to public addresses.
+"""Polite requests to web sites: one at a time to a host, as robots.txt allows, with retries, to public addresses only.
 
 Locks on files in the run's scratch folder serialise the requests to a host among the processes of this machine.
 Redirects are followed here: each target must be http or https and, except on the requested host, a public address.
-Otherwise a page could publish files of this machine, or of its network.
+Otherwise a page could make the build publish files of this machine or its network.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _HOPS = 5
 _ATTEMPTS = 5
 _FIRST_WAIT = 1.0
 _LONGEST_WAIT = 120.0
-"""The maximum seconds that a site may request to wait before the next request."""
+"""The maximum number of seconds that a site may ask to wait before the next request."""
 _LONGEST_DELAY = 60.0
 _LONGEST_BODY = 600.0
-"""The maximum seconds until a body has arrived."""
+"""The maximum number of seconds until a body has arrived."""
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _BUSY = frozenset({408, 425, 429, 500, 502, 503, 504})
 _ENCODINGS = frozenset({"", "identity", "gzip", "x-gzip", "deflate"})
-"""Accepted encodings. Others, and combinations, can expand a million times within one piece of the response."""
+"""Accepted encodings. Other encodings, and combinations, can expand a piece of the response a million times."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -57,7 +57,7 @@ class RefusedError(Exception):
 
 
 class _BusyError(Exception):
-    """The site may answer later. after: the seconds to wait that it requests, if any."""
+    """The site may answer later. after: the number of seconds that the site asks to wait, if it does."""
 
     def __init__(self, why: str, after: float | None = None) -> None:
         super().__init__(why)
@@ -96,9 +96,9 @@ class WebClient:
         *,
         robots: bool = True,
     ) -> T:
-        """Request a URL, following redirects; return the result of `receive`, which is called again after a failure.
+        """Request a URL, follow redirects, and return the result of `receive`, which is called again after a failure.
 
-        Raises DisallowedError, RefusedError, and SourceError if the site fails repeatedly.
+        Raises DisallowedError, RefusedError, or SourceError if the site fails repeatedly.
         """
         start = url
         for _ in range(_HOPS + 1):
@@ -160,12 +160,12 @@ class WebClient:
                 if attempt == _ATTEMPTS:
                     raise SourceError(
                         f"{shown(url)} {message}, {_ATTEMPTS} times: check the URL and the network, or build later; a "
-                        "failing page does not count as deleted"
+                        "page that fails does not count as deleted"
                     ) from error
                 time.sleep(wait if after is None else after)
                 wait *= 2
             except httpx2.DecodingError as error:
-                raise RefusedError(f"{shown(url)} cannot be unpacked") from error
+                raise RefusedError(f"{shown(url)} cannot be decompressed") from error
             except (httpx2.InvalidURL, httpx2.UnsupportedProtocol, UnicodeError) as error:
                 raise RefusedError(f"{shown(url)} is not a URL that can be requested") from error
         raise SourceError(f"{shown(url)} was not requested")
@@ -187,7 +187,7 @@ class WebClient:
 
     @contextlib.contextmanager
     def _turn(self, url: str, delay: float) -> Iterator[None]:
-        """Wait until the delay since the last request to this host, by any process of this machine, has passed."""
+        """Wait until the delay after the last request to this host, by any process of this machine, has passed."""
         name = hashlib.sha256(site_of(url).encode()).hexdigest()[:32]
         with (self._turns / name).open("a+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -228,12 +228,12 @@ def body(response: httpx2.Response, most: int, *, cut: bool = False) -> bytes:
         if len(content) > most:
             if cut:
                 return bytes(content[:most])
-            raise RefusedError(f"{shown(str(response.url))} has more than {most:,} bytes")
+            raise RefusedError(f"{shown(str(response.url))} is over {most:,} bytes")
     return bytes(content)
 
 
 def chunks(response: httpx2.Response) -> Iterator[bytes]:
-    """Yield the unpacked pieces of a body. Raises RefusedError if it takes too long, or its encoding is unknown."""
+    """Yield a body in decompressed pieces. Raises RefusedError if it takes too long, or its encoding is unknown."""
     packed = response.headers.get("content-encoding", "").strip().lower()
     if packed not in _ENCODINGS:
         raise RefusedError(f"{shown(str(response.url))} is sent as {shown(packed)}, which was not requested")
@@ -245,7 +245,7 @@ def chunks(response: httpx2.Response) -> Iterator[bytes]:
 
 
 def normal_url(url: str) -> str | None:
-    """Normalise a web URL, without its fragment; None for any other URL, and for URLs with credentials."""
+    """Return a normalised web URL without its fragment; None for any other URL, and for URLs with credentials."""
     try:
         split = urlsplit(url.strip())
         port = split.port
@@ -262,13 +262,13 @@ def normal_url(url: str) -> str | None:
 
 
 def site_of(url: str) -> str:
-    """Return the scheme, host and port of a URL."""
+    """Return a URL's scheme, host and port."""
     split = urlsplit(url)
     return f"{split.scheme}://{split.netloc}"
 
 
 def is_public(host: str) -> bool:
-    """Return whether a host has only public addresses."""
+    """Return whether all addresses of a host are public."""
     try:
         addresses = {str(info[4][0]) for info in socket.getaddrinfo(host, None, proto=socket.IPPROTO_TCP)}
     except (OSError, UnicodeError):
@@ -286,7 +286,7 @@ def _is_global(address: str) -> bool:
 
 
 def _check_peer(response: httpx2.Response, url: str) -> None:
-    """Raise RefusedError for a response from a non-public address: a second lookup may return another address."""
+    """Raise RefusedError for a response from a non-public address: the host may have resolved to another address."""
     stream = response.extensions.get("network_stream")
     peer = stream.get_extra_info("server_addr") if stream is not None else None
     if not peer or not _is_global(str(peer[0])):

@@ -69,7 +69,7 @@ def test_a_record_becomes_a_document_with_typed_metadata() -> None:
 def test_a_title_and_a_number_may_be_long_but_not_endless() -> None:
     assert document({**GOOD, "title": "x" * 4096}).title == "x" * 4096
     refused = refusal({**GOOD, "title": "x" * 4097})
-    assert (refused.reason, refused.detail) == ("too-large", "a title of 4,097 bytes; the limit is 4,096")
+    assert (refused.reason, refused.detail) == ("too-large", "the title is 4,097 bytes; the limit is 4,096")
     for record in ({**GOOD, "n": 1 << 14_000}, {**GOOD, "more": {1 << 14_000: "x"}}):
         refused = refusal(record)
         assert (refused.reason, refused.document_id) == ("bad-metadata", "a")

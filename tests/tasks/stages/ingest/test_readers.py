@@ -365,7 +365,7 @@ def test_a_file_that_expands_out_of_all_proportion_is_not_read_to_its_end(
     assert isinstance(first, SourceRow)
     assert isinstance(last, RejectedRow)
     assert (last.line, last.reason) == (None, "unreadable-file")
-    assert "it expands to more than 268 MB, the most for its size" in last.detail
+    assert "it expands to more than 268 MB, the maximum for its size" in last.detail
 
 
 def test_lines_after_many_blank_ones_have_their_numbers(tmp_path: Path) -> None:
@@ -687,7 +687,7 @@ def test_html_with_a_tag_of_very_many_attributes_is_refused_at_once(tmp_path: Pa
     began = time.process_time()
     found = refusal(write(tmp_path / "a.html", page))
     assert time.process_time() - began < 10
-    assert (found.reason, found.detail) == ("unreadable-file", "a tag with more than 10,000 attributes")
+    assert (found.reason, found.detail) == ("unreadable-file", "a tag has more than 10,000 attributes")
 
 
 def test_html_that_is_nested_without_end_is_read(tmp_path: Path) -> None:

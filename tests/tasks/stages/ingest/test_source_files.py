@@ -146,7 +146,7 @@ def test_a_misnamed_file_is_named_from_the_outer_of_two_folders(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("path", "said"),
-    [("missing.jsonl", "does not exist"), ("a.doc", "no known format"), ("", "1 other files"), ("*.md", "no corpus")],
+    [("missing.jsonl", "does not exist"), ("a.doc", "unknown format"), ("", "1 other files"), ("*.md", "no corpus")],
 )
 def test_a_corpus_without_files_is_bad_input(tmp_path: Path, path: str, said: str) -> None:
     _make(tmp_path, "a.doc")

@@ -47,7 +47,7 @@ def test_an_entry_that_leads_outside_is_hostile(name: bytes) -> None:
 
 def test_an_entry_that_is_a_link_is_hostile() -> None:
     found = _refused(of_entries((b"a", b"/etc/passwd", 0, stat.S_IFLNK | 0o777)))
-    assert (found.reason, str(found)) == ("hostile-file", "an entry that is a link: 'a'")
+    assert (found.reason, str(found)) == ("hostile-file", "an entry is a link: 'a'")
 
 
 def test_two_entries_of_one_name_are_hostile() -> None:
@@ -148,7 +148,7 @@ def test_errors_of_the_reader_name_the_exception_and_not_the_text() -> None:
         open_archive(io.BytesIO(archive({"a": b""})), ExtractionLimits(), "a file") as it,
     ):
         fails(it)
-    assert (caught.value.reason, str(caught.value)) == ("unreadable-file", "not a file as expected: KeyError")
+    assert (caught.value.reason, str(caught.value)) == ("unreadable-file", "it is not a file as expected: KeyError")
 
 
 def test_thousands_of_entries_take_no_time() -> None:

@@ -79,9 +79,9 @@ def test_what_is_over_a_limit_or_not_plain_is_told_at_once(front: str) -> None:
 def test_the_limits_are_where_they_are_said_to_be() -> None:
     deep = "[" * (MAX_DEPTH - 1) + "x" + "]" * (MAX_DEPTH - 1)
     assert metadata_of(f"a: {deep}\n") is not None
-    with pytest.raises(FrontMatterError, match="64 deep"):
+    with pytest.raises(FrontMatterError, match="64 levels deep"):
         metadata_of(f"a: [{deep}]\n")
-    with pytest.raises(FrontMatterError, match="64 deep"):
+    with pytest.raises(FrontMatterError, match="64 levels deep"):
         metadata_of(f"a: &a {deep}\nb: [*a]\n")
     assert metadata_of("a: " + "x" * (MAX_CHARACTERS - 3)) == {"a": "x" * (MAX_CHARACTERS - 3)}
     with pytest.raises(FrontMatterError, match="65,537 characters"):

@@ -230,7 +230,7 @@ def test_settings_that_do_not_fit_are_refused(query: str, settings: Any, message
 def test_a_file_that_is_not_there_is_told_and_not_made(tmp_path: Path) -> None:
     for scheme in ("sqlite", "duckdb"):
         place = SqlSource(SqlSettings(url=f"{scheme}:///{tmp_path}/none.db", query="SELECT 1 AS id"), tmp_path)
-        with pytest.raises(SourceError, match="is not there"):
+        with pytest.raises(SourceError, match="no such database file"):
             read(place)
     assert not (tmp_path / "none.db").exists()
 
@@ -252,7 +252,7 @@ def test_texts_and_integers_in_one_column_of_cursors_are_told(sqlite: Sqlite) ->
 
 def test_an_overlap_needs_times(sqlite: Sqlite) -> None:
     add(sqlite, "a", "2026-01-01")
-    with pytest.raises(SourceError, match="found str, from which no seconds can be taken"):
+    with pytest.raises(SourceError, match="found str, from which no seconds can be subtracted"):
         read(sqlite.place(CHANGED, cursor="updated_at", overlap_seconds=60))
 
 

@@ -384,7 +384,7 @@ def test_sitemaps_and_their_indexes(pages: Site, other: Site, make: Any) -> None
         (b"<html><body>not found</body></html>", "begins with <html>"),
         (b"<urlset><url><loc>" + b"x" * 100_000 + b"</loc></url></urlset>", "more than 4096 characters"),
         (b"<urlset>" + b"<url>" * 1000, "nested more deeply"),
-        (b"not a url", "not a URL"),
+        (b"not a url", "is not a URL"),
         (b"\xff\xfe", "neither XML nor UTF-8"),
         (gzip.compress(b"<urlset/>", mtime=0)[:-9], "cut off"),
         (b"\x1f\x8bnonsense", "cannot be unpacked"),
@@ -401,7 +401,7 @@ def test_a_sitemap_that_unpacks_to_too_much_ends_the_listing(
 ) -> None:
     monkeypatch.setattr(sitemap_module, "LARGEST", 1 << 20)
     pages.page("/sitemap.xml.gz", gzip.compress(b" " * (100 << 20), mtime=0), "application/gzip")
-    with pytest.raises(SourceError, match="larger than 1 MiB"):
+    with pytest.raises(SourceError, match="more than 1 MiB"):
         make(sitemaps=f"{pages.url}/sitemap.xml.gz").list({})
 
 
