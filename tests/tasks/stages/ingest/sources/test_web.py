@@ -401,7 +401,7 @@ def test_a_sitemap_that_unpacks_to_too_much_ends_the_listing(
 ) -> None:
     monkeypatch.setattr(sitemap_module, "LARGEST", 1 << 20)
     pages.page("/sitemap.xml.gz", gzip.compress(b" " * (100 << 20), mtime=0), "application/gzip")
-    with pytest.raises(SourceError, match="more than 1 MiB"):
+    with pytest.raises(SourceError, match="larger than 1 MiB"):
         make(sitemaps=f"{pages.url}/sitemap.xml.gz").list({})
 
 
