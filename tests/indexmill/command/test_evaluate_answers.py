@@ -389,7 +389,7 @@ def test_evaluate_judge_compares_two_methods(run: Run, here: Path) -> None:
         (("--answer", "--judge", "dense,bm25"), "give one of them"),
         (("--answer", "--fit"), "give one of them"),
         (("--answer", "--make-questions", "x"), "give one of them"),
-        (("--make-questions", "x"), "q.jsonl: exists already"),
+        (("--make-questions", "x"), "q.jsonl: already exists"),
         (("--make-questions", "x", "-k", "3", "--alias", "a"), "--alias, -k: --make-questions does not accept that"),
         (("--make-questions", "x", "--answers", "kept"), "--answers: --make-questions does not accept that"),
         (("--fit", "-m", "dense", "--where", "year=1"), "--method, --where: --fit does not accept that"),
@@ -441,7 +441,7 @@ def test_make_questions_writes_a_file_that_judge_reads(run: Run, here: Path) -> 
     with configured(reply, prices=PRICES) as server:
         told = run.json("evaluate", "new.jsonl", "--make-questions", "Tales of a valley.")
         assert run("evaluate", "new.jsonl", "--make-questions", "Tales of a valley.") == 2
-        assert "new.jsonl: exists already" in run.err
+        assert "new.jsonl: already exists" in run.err
         assert run("evaluate", "one.jsonl", "--make-questions", "Tales.", "--max-questions", 1) == 0
         assert run.out.startswith("one.jsonl: 1 question by small, ")
         assert run.json("evaluate", "new.jsonl", "--judge", "dense,bm25")["judge"]["judged"] == 2

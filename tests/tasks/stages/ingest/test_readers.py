@@ -207,7 +207,7 @@ def test_each_bad_element_is_refused_with_its_number_and_line_and_the_rest_is_re
     [
         ('[{"id": 1}, {"id": 2, "text": "never closed}]', "ends before its array does, in element 2"),
         ('[{"id": 1}, {"id": 2', "ends before its array does, in element 2"),
-        ('[{"id": 1}] {"id": 2}', 'more follows: {"id": 2}'),
+        ('[{"id": 1}] {"id": 2}', 'followed by more text: {"id": 2}'),
     ],
 )
 def test_an_array_that_breaks_off_keeps_the_elements_before(tmp_path: Path, data: str, detail: str) -> None:
