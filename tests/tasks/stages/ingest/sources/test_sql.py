@@ -362,7 +362,7 @@ def test_variables_of_the_environment_are_put_in_and_escaped_in_front_of_the_hos
     url = "postgresql://$WHO:${WORD}@$PLACE/x?a=$$b"
     assert expanded(url, environment) == "postgresql://me:s3cr%3At%2Fw%40rd@db:5433/x?a=$b"
     assert expanded("$ALL", {"ALL": "sqlite:///x"}) == "sqlite:///x"
-    with pytest.raises(SourceError, match="environment variable NONE, to which the URL of a database refers, is not set"):
+    with pytest.raises(SourceError, match="variable NONE, to which the URL of a database refers, is not set"):
         expanded("postgresql://u:$NONE@h/x", {})
 
 
