@@ -85,7 +85,7 @@ def publish(
 ) -> Ref:
     """Make a snapshot visible: check its blobs, store its manifest, create its ref, check again.
 
-    Raises CorruptBlob if a blob is missing or has another length, StoreError for a manifest that is too long for
+    Raises CorruptBlob if a blob is missing or has the wrong length, StoreError for a manifest that is too long for
     readers, LeaseLost if another run took over, published first or may be removing its blobs. If the check after
     the ref finds the version incomplete, it is withdrawn: VersionWithdrawn, or DiskFull if a full disk prevented its
     completion. A StoreError after the ref was created says so. Until the ref exists, readers see nothing of the

@@ -185,7 +185,7 @@ class TorchEmbedder(TokenEncoder):
         except _gpu_errors(self._torch) as error:
             raise ModelUnavailable(
                 f"the GPU cannot run {self._name} ({error!s:.300}): start fewer workers on it, free its memory, or set "
-                "embed.device to cpu; a reader uses the processor if CUDA_VISIBLE_DEVICES is empty"
+                "embed.device to cpu; a reader uses the CPU if CUDA_VISIBLE_DEVICES is empty"
             ) from error
 
     def _projected(self, means: NDArray[np.float32]) -> NDArray[np.float32]:

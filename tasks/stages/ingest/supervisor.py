@@ -48,8 +48,8 @@ def _scan_here(files: Sequence[SourceFile], settings: CorpusSettings, folder: Pa
         how = answer.how
         cuts |= _files_at_fault(files, settings, folder, answer)
     raise WorkerDied(
-        f"the corpus cannot be read: the process that reads it ended {_ATTEMPTS} times, and no file is at fault; the "
-        f"last time {how}. Run the build again"
+        f"the corpus cannot be read: the process that reads it ended {_ATTEMPTS} times, and no file is at fault (the "
+        f"last time: {how}). Run the build again"
     )
 
 
