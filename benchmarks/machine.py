@@ -74,7 +74,7 @@ class Stopwatch:
 
     @property
     def cpu(self) -> float:
-        """CPU seconds of this process."""
+        """The CPU seconds of this process since then."""
         return time.process_time() - self._cpu
 
     @property

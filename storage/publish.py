@@ -140,7 +140,7 @@ class _NotWhole(Exception):
 
 
 def _check_again(store: Store, lease: Lease, there: Collection[str], at_hand: Mapping[str, bytes]) -> None:
-    """Restore missing blobs of a published version from those at hand.
+    """Restore missing blobs of a published version from those available.
 
     Raises _NotWhole if a later run may be removing a blob, or a missing blob cannot be restored, and StoreError if the
     check itself fails; it is tried twice, for network shares that fail for a moment.

@@ -94,12 +94,12 @@ class TorchEmbedder(TokenEncoder):
         dimension: int | None = None,
         name: str = "",
     ) -> TorchEmbedder:
-        """Open a sentence-transformers model, given as files, folder or name (see `find_model`), or as files by path.
+        """Open a sentence-transformers model, passed as files, folder or name (see `find_model`), or as files by path.
 
         threads: torch's threads in the whole process; None leaves them unchanged. precision: "auto" (bf16 on a GPU, f32
         on the CPU), "f32" or "bf16". device: "auto" (a GPU, if torch has one), "cuda" or "cpu". prompts: put before
         texts. dimension: the dimension that vectors are truncated to; None for the model's own. name: the name of a
-        model that is given as files by path. Raises ModelUnavailable if the model, the device or a package is missing,
+        model that is passed as files by path. Raises ModelUnavailable if the model, the device or a package is missing,
         ConfigurationError for a model that would run its own code.
         """
         settings: dict[str, Any] = {

@@ -127,7 +127,7 @@ class Retriever(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NoParameters:
-    """The settings of a method that has none."""
+    """The parameters of a method without parameters."""
 
 
 class PassageRetriever(ABC):

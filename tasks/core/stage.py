@@ -67,7 +67,7 @@ class StageSettings:
 
 @dataclass(frozen=True)
 class NoSettings(StageSettings):
-    """The settings of a stage that has none."""
+    """The settings of a stage without settings."""
 
 
 def worker_arg(default: Any = MISSING) -> Any:

@@ -34,7 +34,7 @@ _LAST_DAY = 2_958_466
 class NumberFormat:
     """A number format.
 
-    zeros: the minimum number of digits, as in 00123. decimals: the number of decimals shown; -1 for all. At least two
+    zeros: the minimum number of digits, as in 00123. decimals: the number of decimals shown; -1: no limit. At least two
     decimals are shown, since a narrow column may hide decimals that the surrounding text mentions.
     """
 
