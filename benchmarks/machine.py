@@ -64,7 +64,7 @@ class PrivateMemory:
 
 
 class Stopwatch:
-    """CPU and wall seconds since its creation."""
+    """Measures the CPU and wall-clock seconds since it was created."""
 
     def __init__(self) -> None:
         self._cpu, self._wall = time.process_time(), time.perf_counter()
@@ -74,7 +74,7 @@ class Stopwatch:
 
     @property
     def cpu(self) -> float:
-        """CPU seconds of this process."""
+        """The CPU seconds of this process since then."""
         return time.process_time() - self._cpu
 
     @property

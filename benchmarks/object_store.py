@@ -76,7 +76,7 @@ def copied(store: str, target: str) -> tuple[list[Any], str]:
 
 
 def opened(store: str, method: str, question: str, cache: Path) -> dict[str, Any]:
-    """Open a store and ask in a new process; return its seconds, and the bytes added to the cache."""
+    """Open a store and ask a question in a new process; return the seconds and the bytes added to the cache."""
     before = _size(cache)
     command = [sys.executable, "-c", _OPEN, store, method, question]
     environment = {**os.environ, "INDEXMILL_CACHE": str(cache)}

@@ -182,7 +182,7 @@ def print_recall(results: Results) -> None:
 
 
 def print_matrix(results: Results) -> None:
-    """Print recall at both depths in short: a line for each set, a column for each method."""
+    """Print recall at both depths compactly: a line for each set, a column for each method."""
     methods = [one for one in METHODS if any(one in of_set for of_set in results.values())]
     rows = [
         [name]

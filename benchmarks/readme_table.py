@@ -63,7 +63,7 @@ def write_columns(path: Path, columns: Mapping[str, Column]) -> dict[str, Column
 
 
 def cells(figures: Column, methods: Sequence[str] = ROWS) -> list[str]:
-    """Format recall at both depths in short: the default in bold, a dash for a method that was not run."""
+    """Format recall at both depths compactly: the default in bold, a dash for a method that was not run."""
     recall = figures["recall"].values()
     texts = []
     for method in methods:

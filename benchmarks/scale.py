@@ -1,6 +1,6 @@
 """Measure a corpus at full size: its backfill, nightly builds and reader, compared with an earlier program.
 
-    python -m benchmarks.scale STATE FOLDER [--nights 2]                    whole techdocs, the default model: two hours
+    python -m benchmarks.scale STATE FOLDER [--nights 2]                    all of techdocs, default model: two hours
     python -m benchmarks.scale STATE FOLDER --docs 3000 --encoder hash      for daily use: a few minutes
     python -m benchmarks.scale STATE OTHER --python OLD/.venv/bin/python --checkout OLD     the same, another checkout
     python -m benchmarks.scale STATE FOLDER --beside OTHER                  both, and their ratios
@@ -84,7 +84,7 @@ class CheckoutProgram:
         ) as process:
             used = usage_of(process)
         if process.returncode:
-            raise SystemExit(f"{' '.join(command)} ended with {process.returncode}; see `indexmill runs`")
+            raise SystemExit(f"{' '.join(command)} ended with exit code {process.returncode}; see `indexmill runs`")
         wall = time.perf_counter() - began
         return {"wall": wall, "cpu": used.seconds, "memory": used.mapped}
 

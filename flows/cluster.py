@@ -197,7 +197,7 @@ def started(make: Callable[[], _C]) -> _C:
 
 
 def in_thread(name: str, function: Callable[[], _T], future: concurrent.futures.Future[_T]) -> None:
-    """Run a function in a daemon thread and set a future to its result or exception, unless cancelled before."""
+    """Run a function in a daemon thread; store its result or exception in a future, unless that is cancelled first."""
 
     def run() -> None:
         if not future.set_running_or_notify_cancel():

@@ -167,7 +167,7 @@ def _check_forgotten(source: Store, version: int, manifest: Manifest, target: St
 
 
 def _lacking(source: Store, digest: str, manifest: Manifest, target: Store) -> Mapping[str, int]:
-    """Return the sizes, by digest, of blobs that the target lacks or has with another size."""
+    """Return the sizes, by digest, of blobs that the target lacks or has with a different size."""
     sizes = {artifact.digest: artifact.bytes for artifact in manifest.artifacts}
     sizes |= source.blob_sizes([digest, manifest.lineage])
     there = target.blob_sizes(sizes)

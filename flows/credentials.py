@@ -23,7 +23,7 @@ def write_credentials(folder: Path, days: int = 365) -> None:
     certificate, OSError if it cannot be written to.
     """
     if (folder / _CERTIFICATE).exists():
-        raise FileExistsError(f"{folder / _CERTIFICATE} exists; remove it and {_KEY} for new ones")
+        raise FileExistsError(f"{folder / _CERTIFICATE} already exists; for new credentials, remove it and {_KEY}")
     from cryptography import x509  # imported late, to keep the start of commands fast
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

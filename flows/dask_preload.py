@@ -8,7 +8,7 @@ from distributed import Scheduler, Worker
 
 
 def dask_setup(server: Scheduler | Worker) -> None:
-    """Stop the HTTP server, which would expose the state of the cluster; let a worker ignore Ctrl-C.
+    """Stop the HTTP server, which would expose the state of the cluster; make a worker ignore Ctrl-C.
 
     Ctrl-C reaches every process of a terminal; the run handles it. No setting of Dask keeps its servers from listening
     for HTTP, but they have no routes until this function runs.

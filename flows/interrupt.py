@@ -27,9 +27,9 @@ def handling_signals(handler: Callable[[int, FrameType | None], None]) -> Iterat
 class Interrupt:
     """The signal handler. While stages are at work, the first signal stops them and is raised once they have ended.
 
-    Raised at once, it would be lost in callbacks such as Dask's for the garbage collector. After the stages, the first
+    If raised at once, it would be lost in callbacks such as Dask's for garbage collection. After the stages, the first
     signal changes nothing: the remaining steps, the commit included, take a moment and must not be left half done. A
-    second signal is raised at once. The effect of the first is announced when it arrives.
+    second signal is raised immediately. The effect of the first is announced when it arrives.
 
     The KeyboardInterrupt has the signal's name.
     """

@@ -138,7 +138,7 @@ class StageAtWork:
 
     @property
     def finished(self) -> float:
-        """The finished parts, with the shares of those at work."""
+        """The finished parts, with the shares of those in progress."""
         return min(self.done + sum(part.share for part in self._at_work.values()), self.parts)
 
     @property
@@ -147,7 +147,7 @@ class StageAtWork:
 
     @property
     def percent(self) -> int | None:
-        """The finished percentage, if parts at work report shares; None otherwise."""
+        """The finished percentage, if parts in progress report shares; None otherwise."""
         return int(100 * self.share) if any(part.share for part in self._at_work.values()) else None
 
     def items(self) -> Items | None:

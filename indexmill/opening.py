@@ -50,7 +50,7 @@ def open(  # noqa: A001
     needs ``indexmill[signed]``. A version without these signatures raises NotTrusted before it is parsed.
     encoder: the endpoint that encodes questions if the index's vectors come from an endpoint: see ``open_encoder``.
     Without it, such an index can be queried only with ``vectors=`` or with methods that need no vectors.
-    Raises SnapshotNotFound if the store, version or alias does not exist or the manifest has another SHA-256, and
+    Raises SnapshotNotFound if the store, version or alias does not exist or the manifest has a different SHA-256, and
     BadInput for both a version and an alias, fewer than one process, or a ``manifest`` that is not a SHA-256.
     """
     from indexmill.store.blob_cache import BlobCache

@@ -138,7 +138,7 @@ class CorpusSettings(CorpusSection):
 
     @property
     def places(self) -> tuple[SourceSettings, ...]:
-        """The sources other than this machine: `sources`, and those for which URLs in `paths` stand.
+        """The sources other than this machine: `sources`, and those that URLs in `paths` stand for.
 
         A source of records that names no field of ids uses that of `fields`.
         """

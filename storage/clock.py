@@ -14,7 +14,7 @@ Clock = Callable[[], float]
 
 
 def clock_of(store: Store) -> Clock:
-    """Return a store's clock: its time is read once, then advanced by this machine's elapsed time, even in suspension.
+    """Return a store's clock: its time is read once, then advanced by this machine's elapsed time, suspension included.
 
     So machines whose clocks differ agree on the time, and setting a machine's clock does not change it.
     """

@@ -103,7 +103,7 @@ def _others(root: Path) -> list[str]:
 def open_folder(url: str | Path) -> FolderStore:
     """Open the store at a path or a `file:` URL.
 
-    Raises SnapshotNotFound if there is none, UnsupportedFormat for another format, ConfigurationError for other URLs.
+    Raises SnapshotNotFound if there is none, UnsupportedFormat for other formats, ConfigurationError for other URLs.
     """
     return FolderStore(_root(url))
 
@@ -200,7 +200,7 @@ class FolderStore(Store):
         return not stays
 
     def _refresh(self, digest: str) -> bool:
-        """Update the modification time of an intact blob, so that garbage collection spares it as young."""
+        """Update the modification time of an intact blob, so that garbage collection treats it as recent."""
         path = self.root / blob_path(digest)
         with writing_to_store(path):
             try:

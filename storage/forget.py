@@ -353,7 +353,7 @@ def _move_aliases(store: Store, search: Search, newest: int, created: str) -> di
 
 
 def _exports(store: Store, search: Search) -> tuple[ExportedCopy, ...]:
-    """Return the exported copies, except those of versions without the documents."""
+    """Return the exported copies, except those of versions that contain none of the documents to forget."""
     clean = {ref.version for ref in search.clean}
     copies = []
     for name in store.list("exports/"):

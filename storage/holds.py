@@ -20,7 +20,7 @@ from storage.records import create_next, get_record, last_number
 
 
 def standing(store: Store) -> Hold | None:
-    """Return the hold in force, None if there is none; CorruptBlob if its record is damaged."""
+    """Return the hold in force, or None if there is none; CorruptBlob if its record is damaged."""
     number = last_number(store, HOLDS)
     newest = get_record(store, hold_name(number), Hold) if number else None
     return newest if newest is not None and newest.held else None
@@ -54,7 +54,7 @@ def place(store: Store, version: int, *, run_id: str, by: str, created: str, not
 
 
 def release(store: Store, *, run_id: str, by: str, created: str, note: str = "") -> Hold | None:
-    """End the hold; returns the record that ends it, None if no hold was in force.
+    """End the hold; returns the record that ends it, or None if no hold was in force.
 
     A damaged record counts as a hold.
     """

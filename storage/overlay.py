@@ -30,7 +30,7 @@ _DELETED = "deleted"
 
 
 def open_overlay(url: str, open_below: Callable[[str], Store]) -> OverlayStore:
-    """Open the overlay of a URL. open_below: opens the store below."""
+    """Open the overlay that a URL names. open_below: a function that opens the underlying store by its URL."""
     above, _, below = url.removeprefix(f"{SCHEME}:").partition("?")
     return OverlayStore(Path(unquote(above)), open_below(unquote(below)) if below else None)
 

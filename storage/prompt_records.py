@@ -72,7 +72,7 @@ _R = TypeVar("_R", bound=PromptRecord)
 
 
 def read(store: Store, name: str, kind: type[_R]) -> _R:
-    """Read the record of a name; NotFound if there is none, CorruptBlob if it is damaged or belongs to another key."""
+    """Read the record of a name; NotFound if there is none, CorruptBlob if it is damaged or has a different key."""
     return _checked(store.get(name), store, name, kind)
 
 
@@ -105,5 +105,5 @@ def _checked(data: bytes, store: Store, name: str, kind: type[_R]) -> _R:
     where = f"{store.url}/{name}"
     record = kind.from_bytes(data, where)
     if record.name != name:
-        raise CorruptBlob(f"{where} belongs to another key")
+        raise CorruptBlob(f"{where} belongs to a different key")
     return record

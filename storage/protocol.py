@@ -48,7 +48,7 @@ class Store(Protocol):
         ...
 
     def blob_size(self, digest: str) -> int | None:
-        """Return the length of a blob, None if it is missing; does not read its bytes.
+        """Return the length of a blob, or None if it is missing; does not read its bytes.
 
         Many calls may be answered from an earlier listing; `blob_sizes` returns the current state.
         """

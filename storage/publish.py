@@ -85,7 +85,7 @@ def publish(
 ) -> Ref:
     """Make a snapshot visible: check its blobs, store its manifest, create its ref, check again.
 
-    Raises CorruptBlob if a blob is missing or has another length, StoreError for a manifest that is too long for
+    Raises CorruptBlob if a blob is missing or has the wrong length, StoreError for a manifest that is too long for
     readers, LeaseLost if another run took over, published first or may be removing its blobs. If the check after
     the ref finds the version incomplete, it is withdrawn: VersionWithdrawn, or DiskFull if a full disk prevented its
     completion. A StoreError after the ref was created says so. Until the ref exists, readers see nothing of the
@@ -140,7 +140,7 @@ class _NotWhole(Exception):
 
 
 def _check_again(store: Store, lease: Lease, there: Collection[str], at_hand: Mapping[str, bytes]) -> None:
-    """Restore missing blobs of a published version from those at hand.
+    """Restore missing blobs of a published version from those available.
 
     Raises _NotWhole if a later run may be removing a blob, or a missing blob cannot be restored, and StoreError if the
     check itself fails; it is tried twice, for network shares that fail for a moment.

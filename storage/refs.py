@@ -160,7 +160,7 @@ def promote(store: Store, alias: str, version: int | None, created: str, note: s
 
 
 def pointed(store: Store, alias: str) -> int | None:
-    """Return the version that an alias points to; None without such an alias, CorruptBlob if its record is damaged."""
+    """Return the version that an alias points to; None if it does not exist, CorruptBlob if its record is damaged."""
     number = last_number(store, alias_prefix(alias))
     return get_record(store, alias_name(alias, number), Alias).version if number else None
 

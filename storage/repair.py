@@ -181,7 +181,7 @@ def repair_records(store: Store, copies: Sequence[Copy], lease: Lease | None) ->
 def repair_store_file(where: Path | str, copies: Sequence[Copy], *, apply: bool) -> Finding | None:
     """Restore the record that marks a folder or bucket as a store from a copy; None if it is intact.
 
-    Raises SnapshotNotFound or CorruptBlob if no copy has it, UnsupportedFormat if it has another format.
+    Raises SnapshotNotFound or CorruptBlob if no copy has it, UnsupportedFormat if it has a different format.
     """
     files = files_at(where)
     try:
@@ -226,7 +226,7 @@ def _damage(files: Files, digest: str) -> Damage | None:
 
 
 def _restore(store: Store, copies: Sequence[Copy], digest: str, *, apply: bool) -> Copy | None:
-    """Restore a blob from the first copy with intact bytes; returns that copy, None if there is none."""
+    """Restore a blob from the first copy with intact bytes; returns that copy, or None if there is none."""
     for copy in copies:
         path = copy.blob(digest)
         if path is not None and (not apply or store.put_blob(path) == digest):

@@ -17,7 +17,7 @@ from storage.protocol import Store
 def open_store(url: str | Path) -> Store:
     """Open the store at a path or URL.
 
-    Raises SnapshotNotFound if there is none, UnsupportedFormat if it has another format, ConfigurationError for a
+    Raises SnapshotNotFound if there is none, UnsupportedFormat if it has a different format, ConfigurationError for a
     URL that is not a store's.
     """
     scheme = str(url).partition(":")[0]

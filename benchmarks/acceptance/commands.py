@@ -149,7 +149,7 @@ class Programs:
         with self.running(*words, environment=environment) as program:
             ended = program.wait()
             if ended != code:
-                raise program.failure(f"ended with {ended}, expected {code}")
+                raise program.failure(f"ended with exit code {ended}, expected {code}")
             return program.out
 
 

@@ -271,7 +271,7 @@ def _serve(subject: _Journey) -> Iterator[Measure]:
             hits = hits_of(json.load(response)["hits"])
         server.terminate()
         if code := server.wait():
-            raise server.failure(f"ended with {code} after SIGTERM")
+            raise server.failure(f"ended with exit code {code} after SIGTERM")
     yield subject.same(hits)
 
 

@@ -34,7 +34,7 @@ def command(options: Options, cancel: str | None, give_up: str | None) -> None:
     another run is at work: wait for it before giving up a batch.
     """
     if cancel is not None and give_up is not None:
-        raise BadInput("--cancel and --give-up exclude each other: give one of them")
+        raise BadInput("--cancel and --give-up are mutually exclusive: give only one")
     if cancel is not None:
         _cancel(options, cancel)
     elif give_up is not None:

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     "plan_file",
     metavar="FILE",
     type=FILE,
-    help="Refuse (exit 3) if corpus, settings or index differ from those of this plan: see `indexmill plan -o`.",
+    help="Refuse (exit code 3) if corpus, settings or index differ from those of this plan: see `indexmill plan -o`.",
 )
 @click.option(
-    "--max-cost", type=click.FloatRange(min=0), help="Refuse (exit 4) if the plan is likely to cost more than this."
+    "--max-cost", type=click.FloatRange(min=0), help="Refuse (exit code 4) if the plan will likely cost more than this."
 )
 @common
 def command(

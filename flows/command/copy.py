@@ -68,7 +68,7 @@ def command(
     if options.store:
         raise click.UsageError("give the store to copy from as an argument, not by --store: `indexmill copy STORE URL`")
     if version is not None and alias is not None:
-        raise click.UsageError("--version and --alias each name a version: give one of them")
+        raise click.UsageError("--version and --alias each name a version: give only one")
     store = open_store(source)
     reader = StoreReader(store.url)
     number = version_of(reader, version or "newest") if alias is None else reader.resolve(alias=alias).version

@@ -34,7 +34,7 @@ def command(options: Options, version: str | None, key: Path | None, new_key: Pa
 
     A build signs the version it publishes if `run.signing_key_file` names a key.
 
-    A signature vouches for the SHA-256 of the manifest, hence for every byte of the version. It travels with `copy` and
+    A signature vouches for the SHA-256 of the manifest, so for every byte of the version. It travels with `copy` and
     `export`.
     """
     if (key is None) == (new_key is None):

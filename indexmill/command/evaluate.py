@@ -239,7 +239,7 @@ def _mode(ctx: click.Context) -> str:
     }
     modes = [name for name in _MEANINGLESS if name in given_options]
     if len(modes) > 1:
-        raise BadInput("--fit, --answer, --judge and --make-questions exclude each other: give one of them")
+        raise BadInput("--fit, --answer, --judge and --make-questions are mutually exclusive: give only one")
     mode = modes[0] if modes else "recall"
     if meaningless := sorted(given_options[name] for name in given_options.keys() & _MEANINGLESS[mode]):
         why = f"{given_options[mode]} does not accept that" if modes else "it applies only with --answer or --judge"

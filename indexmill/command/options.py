@@ -77,7 +77,7 @@ class Options:
     def configuration_path(self) -> Path | None:
         """Return the configuration file: ``--config``, else ``indexmill.yaml`` in the current folder, else None.
 
-        Raises ConfigurationError if the file given by ``--config`` does not exist.
+        Raises ConfigurationError if the file named by ``--config`` does not exist.
         """
         if self.config is not None:
             if not self.config.is_file():

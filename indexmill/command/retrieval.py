@@ -54,7 +54,7 @@ retrieval_options = together(
 def principals_of(options: Options, default: Principals = None) -> Principals:
     """Return the principals that the options name; ``default`` if they name none."""
     if options.principals and options.unrestricted:
-        raise BadInput("--as and --unrestricted exclude each other: give one of them")
+        raise BadInput("--as and --unrestricted are mutually exclusive: give only one")
     return UNRESTRICTED if options.unrestricted else options.principals or default
 
 

@@ -81,7 +81,7 @@ def command(
     drawn = [view for name, view in _VIEWS.items() if views[name]]
     chosen = [*(view.option for view in drawn), *["--same-as"] * same_as, *["--sbom"] * sbom]
     if len(chosen) > 1:
-        raise BadInput(f"{' and '.join(chosen)} show different things: give one of them")
+        raise BadInput(f"{' and '.join(chosen)} show different things: give only one")
     unnumbered = options.snapshot_name(None)
     with options.open_snapshot() as snapshot:
         if drawn:

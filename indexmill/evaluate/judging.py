@@ -104,7 +104,7 @@ def judge(
     deadline_seconds: float = 60.0,
     prompts: Path | None = None,
 ) -> Judgement:
-    """Compare two methods' answers, each given as (name, answers by question). Raises LlmForbidden."""
+    """Compare two methods' answers, each passed as (name, answers by question). Raises LlmForbidden."""
     judge_prompt = prompt("judge", prompts)
 
     async def compare(question: Question, pair: tuple[Answer, Answer], turns: Turns) -> Verdict:

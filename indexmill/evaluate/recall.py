@@ -253,7 +253,7 @@ def _one_by_one(methods: Sequence[str]) -> Iterator[str]:
 def found_documents(
     snapshot: Snapshot, questions: Sequence[Question], method: str, k: int, vectors: Vectors | None
 ) -> list[list[str]]:
-    """List the first k distinct documents, or fewer, that a method returns for each question, without access control.
+    """List up to k distinct documents that a method returns for each question, best first, without access control.
 
     vectors: the questions' vectors, ``(n_questions, d) float32``; None for a method that uses none.
     """

@@ -65,7 +65,7 @@ def neighbourhood(
     if len(starts) > 1:
         raise BadInput(f"{' and '.join(starts)} are given; expected one start")
     if method is not None and question is None:
-        raise BadInput("a method is given without a question; a method is used only to retrieve for a question")
+        raise BadInput("a method is given without a question; it only determines how a question's hits are retrieved")
     if not 1 <= nodes <= MOST_NODES:
         raise BadInput(f"nodes is {nodes}; expected 1 to {MOST_NODES:,}")
     hits: list[Hit] = []

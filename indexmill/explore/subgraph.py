@@ -65,7 +65,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class RetrievalStep:
-    """A step of a retrieval to a node, from another node or from the question (None); nodes are given by position."""
+    """A step of a retrieval to a node, from another node or from the question (None); nodes are named by position."""
 
     role: Role
     node: int

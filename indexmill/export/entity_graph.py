@@ -126,7 +126,7 @@ class EntityGraph:
         """Return the rows of some entities. Raises CorruptBlob for an unknown id."""
         rows = _places(self._order, self._sorted, _keys(ids))
         if rows is None:
-            raise self._broken("a relation has an entity that 'described' lacks")
+            raise self._broken("a relation names an entity that is not in the table 'described'")
         return rows
 
     @cached_property

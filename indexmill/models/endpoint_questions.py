@@ -46,7 +46,7 @@ def endpoint_encoder(
     """Open the encoder of questions that uses an endpoint named by the caller.
 
     made_by: the encoder's record in the manifest. tokenizer: the snapshot's tokenizer.json; None for the deterministic
-    test double. Raises ConfigurationError if the endpoint has another model, CorruptBlob for an invalid manifest.
+    test double. Raises ConfigurationError if the endpoint has a different model, CorruptBlob for an invalid manifest.
     """
     name, dimension, most = made_by.get("model"), made_by.get("dimension"), made_by.get("max_tokens")
     requested, prompts = made_by.get("asked_dimension", 0), _prompts(made_by)

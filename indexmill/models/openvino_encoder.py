@@ -203,7 +203,7 @@ class OpenVINOEmbedder(TokenEncoder):
         prompts: Prompts = NO_PROMPTS,
         dimension: int | None = None,
     ) -> OpenVINOEmbedder:
-        """Open a converted encoder (see `convert`), given as a folder with the four files, or as their paths by name.
+        """Open a converted encoder (see `convert`), passed as a folder with the four files, or as their paths by name.
 
         `precision` is "auto" (bf16 if the CPU supports it, else f32), "bf16" or "f32"; in a quantised encoder it
         applies to all but the quantised products, and "int8" is the same as "auto". `streams` passes run concurrently,

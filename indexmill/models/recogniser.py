@@ -504,7 +504,7 @@ def question_names(question: str) -> list[str]:
 
 
 class SpacyRecogniser:
-    """Finds entities with an installed spaCy pipeline, given by name or path.
+    """Finds entities with an installed spaCy pipeline, specified by name or path.
 
     The fingerprint covers the version of spaCy and the bytes of the pipeline, but not its path. Raises
     ``ModelUnavailable`` if spaCy or the pipeline is not installed.

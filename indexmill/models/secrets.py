@@ -1,7 +1,7 @@
 """Sources of a language model's key, and the redaction of keys from all output.
 
 A key is read again for each use and remembered only for ``redacted``, so that a renewed file or a short-lived token
-takes effect at once.
+takes effect immediately.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ async def _called(function: Callable[[], Any]) -> _HiddenKey | str:
 
 
 def _shown(env: str) -> str:
-    """Return the variable's name, hidden if it may be the key itself, given there by mistake."""
+    """Return the variable's name, hidden if it may be the key itself, entered there by mistake."""
     return env if re.fullmatch(r"[A-Z_][A-Z0-9_]{0,63}", env) else HIDDEN
 
 

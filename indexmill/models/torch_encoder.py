@@ -94,12 +94,12 @@ class TorchEmbedder(TokenEncoder):
         dimension: int | None = None,
         name: str = "",
     ) -> TorchEmbedder:
-        """Open a sentence-transformers model, given as files, folder or name (see `find_model`), or as files by path.
+        """Open a sentence-transformers model, passed as files, folder or name (see `find_model`), or as files by path.
 
         threads: torch's threads in the whole process; None leaves them unchanged. precision: "auto" (bf16 on a GPU, f32
         on the CPU), "f32" or "bf16". device: "auto" (a GPU, if torch has one), "cuda" or "cpu". prompts: put before
         texts. dimension: the dimension that vectors are truncated to; None for the model's own. name: the name of a
-        model that is given as files by path. Raises ModelUnavailable if the model, the device or a package is missing,
+        model that is passed as files by path. Raises ModelUnavailable if the model, the device or a package is missing,
         ConfigurationError for a model that would run its own code.
         """
         settings: dict[str, Any] = {
@@ -185,7 +185,7 @@ class TorchEmbedder(TokenEncoder):
         except _gpu_errors(self._torch) as error:
             raise ModelUnavailable(
                 f"the GPU cannot run {self._name} ({error!s:.300}): start fewer workers on it, free its memory, or set "
-                "embed.device to cpu; a reader uses the processor if CUDA_VISIBLE_DEVICES is empty"
+                "embed.device to cpu; a reader uses the CPU if CUDA_VISIBLE_DEVICES is empty"
             ) from error
 
     def _projected(self, means: NDArray[np.float32]) -> NDArray[np.float32]:

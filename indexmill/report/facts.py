@@ -22,7 +22,7 @@ from indexmill.store.reader import StoreReader
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts about a version. version: its number, None for an exported folder. rights: the access field, or ""."""
+    """Facts about a version. version: its number, or None for an exported folder. rights: the access field, or ""."""
 
     version: int | None
     manifest: str

@@ -129,7 +129,7 @@ def total_bytes(manifest: Manifest) -> int:
 
 
 def sizes_by_family(manifest: Manifest) -> tuple[FamilySize, ...]:
-    """Return the size of files by the family that alone reads them, largest first; each file counts once."""
+    """Return the size of files by the only family that reads them, largest first; each file counts once."""
     owners: dict[str, set[str]] = {}
     for family in METHODS.values():
         if family.name in manifest.families:

@@ -38,7 +38,7 @@ _GREATEST = 1e15  # the maximum accepted number: no run reaches it, and sums of 
 
 
 def read_run(store: StoreReader, run: str) -> tuple[RunRecord | None, str]:
-    """Return a run's record, None if it cannot be read, and a sentence about missing records, or "".
+    """Return a run's record, or None if it cannot be read, and a sentence about missing records, or "".
 
     If the record of the start or of the end is damaged, the other record is still used.
     """

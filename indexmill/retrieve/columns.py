@@ -81,7 +81,7 @@ def slices(owners: Rows, count: int) -> list[slice]:
 def matches(values: Rows, within: Rows) -> tuple[Rows, Rows]:
     """Find the values that occur in a column of distinct ascending values; return their positions in both columns.
 
-    The last bits rule out most other values without a search.
+    A lookup table of the values' low bits rules out most other values before the binary search.
     """
     present = np.zeros(_LAST_BITS + 1, dtype=np.bool_)
     present[within & _LAST_BITS] = True

@@ -19,7 +19,7 @@ Keys = npt.NDArray[np.uint64]
 
 
 def names_of(artifacts: Artifacts, keys: Keys) -> tuple[Sequence[Vectors], npt.NDArray[np.int64] | None]:
-    """Return the vectors of names as one shard, and the rows of their entities, None for all. Raises CorruptBlob."""
+    """Return the vectors of names as one shard, and the rows of their entities, or None for all. Raises CorruptBlob."""
     vectors, owners = name_vectors_of(artifacts)
     rows, exists = positions(owners, keys)
     if not exists.all():

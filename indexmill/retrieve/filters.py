@@ -73,7 +73,7 @@ class Filter:
 
     @classmethod
     def of(cls, where: Where) -> Filter:
-        """Parse a filter, given as a mapping or as strings in the syntax of ``--where``; raises BadInput."""
+        """Parse a filter, passed as a mapping or as strings in the syntax of ``--where``; raises BadInput."""
         if isinstance(where, Filter):
             return where
         if isinstance(where, Mapping):

@@ -193,7 +193,7 @@ class Masks:
         return Selection(None if readable is None and allowed.all() else allowed, readable)
 
     def documents(self, principals: frozenset[str] | None) -> Allowed | None:
-        """Return a mask ``(n_documents,)`` of the documents that some principals may read; None for all."""
+        """Return a mask ``(n_documents,)`` of the documents that the principals may read, or None if all."""
         if principals is None or self._rights is None:
             return None
         readable = self._rights.documents(principals)

@@ -66,7 +66,7 @@ class Sparse:
         return (self.indptr.take(rows + 1) - self.indptr.take(rows)).astype(np.int64, copy=False)
 
     def counts_of(self, columns: npt.NDArray[np.bool_]) -> Rows:
-        """Count each row's links to some columns, given as a mask: ``(n_rows,)``."""
+        """Count each row's links to some columns, passed as a mask: ``(n_rows,)``."""
         sums = np.zeros(len(self.indices) + 1, dtype=np.int64)
         np.cumsum(columns[self.indices], out=sums[1:])
         return np.diff(sums[self.indptr])

@@ -109,7 +109,7 @@ class PassageVectors:
         return self.weighed(0.0)
 
     def weighed(self, weight: float) -> PassageVectors:
-        """Return a copy with another weight of titles."""
+        """Return a copy with a different title weight."""
         weighted = copy.copy(self)
         weighted.weight = weight if self._titles is not None else 0.0
         return weighted

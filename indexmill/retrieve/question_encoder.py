@@ -98,7 +98,7 @@ def _carried(files: Mapping[str, Path], made_by: Mapping[str, Any], precision: s
 
 
 def _installed(model: str, weights: str, precision: str) -> Embedder:
-    """Open the installed model of this name; raises ModelUnavailable if its weights have another digest."""
+    """Open the installed model of this name; raises ModelUnavailable if its weights have a different digest."""
     from indexmill.models.sentence_model import find_model
 
     if not model:

@@ -127,7 +127,7 @@ class Retriever(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NoParameters:
-    """The settings of a method that has none."""
+    """The parameters of a method without parameters."""
 
 
 class PassageRetriever(ABC):
@@ -228,8 +228,8 @@ def override_parameters(setting: P, changes: Mapping[str, object], argument: str
     kinds = _adapters(kind)
     unknown = sorted(set(changes) - set(kinds), key=repr)
     if unknown:
-        has = f"the method has {', '.join(kinds)}" if kinds else "the method has none"
-        raise BadInput(f"{argument} names {', '.join(map(repr, unknown))}; {has}{did_you_mean(unknown, kinds)}")
+        has = f"the method's parameters are {', '.join(kinds)}" if kinds else "the method has no parameters"
+        raise BadInput(f"{argument}: unknown {', '.join(map(repr, unknown))}; {has}{did_you_mean(unknown, kinds)}")
     checked: dict[str, Any] = {}
     for name, value in changes.items():
         plain = value.item() if isinstance(value, np.generic) else value

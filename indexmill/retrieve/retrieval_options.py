@@ -55,7 +55,7 @@ class RetrievalOptions:
     names: per question, the entities that the caller's recogniser found (``LlmRecogniser.question_names``), in addition
     to the names that occur in the question.
 
-    Raises BadInput for a count below 1, a method or parameters of another type, and a malformed filter or principals.
+    Raises BadInput for a count below 1, a method or parameters of the wrong type, and a malformed filter or principals.
     """
 
     method: str | None = None

@@ -179,7 +179,7 @@ class TermIndex:
         allowed: Allowed | None = None,
         explain: bool = True,
     ) -> Iterator[Ranked]:
-        """Yield, for each question, the k best passages that contain one of its terms, or fewer if fewer do.
+        """Yield, for each question, up to k passages that contain one of its terms, best first.
 
         questions: each question's terms, or a weight per term. allowed: ``(n_passages,)``, a mask of the passages that
         may be returned; None for all. explain: False leaves places, terms and parts empty, to save time.

@@ -259,13 +259,13 @@ class _Reader:
             self.connection.send(what)
 
     def receive(self) -> tuple[str, Any]:
-        """Receive the next message of the helper, or ``("ended", reason)``."""
+        """Return the next message from the helper, or ``("ended", reason)`` if the helper has ended."""
         try:
             message: tuple[str, Any] = self.connection.recv()
             return message
         except (EOFError, OSError):
             ended = self.end()
-            return "ended", f"the helper process {self.process.pid} {self._late or f'has ended with {ended}'}"
+            return "ended", f"the helper process {self.process.pid} {self._late or f'has ended with exit code {ended}'}"
         finally:
             if self._watch is not None:
                 self._watch.cancel()

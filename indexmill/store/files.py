@@ -23,7 +23,7 @@ class Files(Protocol):
     def check(self) -> None:
         """Raise unless this is a store that this indexmill can read.
 
-        SnapshotNotFound: it is not a store. UnsupportedFormat: it has another format. CorruptBlob: it is damaged.
+        SnapshotNotFound: it is not a store. UnsupportedFormat: it has a different format. CorruptBlob: it is damaged.
         """
         ...
 
@@ -38,7 +38,7 @@ class Files(Protocol):
     def blob(self, digest: str, size: int | None = None, *, again: bool = False) -> Path:
         """Return a local file with the bytes of a blob, checked against its digest once per process, or if `again`.
 
-        Raises CorruptBlob if it is missing, or has another size or digest.
+        Raises CorruptBlob if it is missing, or has the wrong size or digest.
         """
         ...
 

@@ -41,7 +41,7 @@ def check_store(root: Path) -> None:
 
 
 def check_format(data: bytes, where: str) -> None:
-    """Raise CorruptBlob for an unreadable `store.json`, and UnsupportedFormat for another format version."""
+    """Raise CorruptBlob for an unreadable `store.json`, and UnsupportedFormat for a different format version."""
     try:
         version = json.loads(data)["format_version"]
     except (ValueError, TypeError, KeyError, RecursionError):

@@ -200,7 +200,7 @@ def open_pack(path: Path) -> Pack:
 def map_pack(path: Path, start: int, schema: Mapping[str, Any]) -> Pack:
     """Map a pack that has been opened before, without reading its header.
 
-    start: the offset of the pack's data. schema: its ``Pack.schema``. Raises CorruptBlob if the file has another size.
+    start: the offset of the pack's data. schema: its ``Pack.schema``. Raises CorruptBlob if the file's size is wrong.
     """
     declared = {name: (np.dtype(entry["dtype"]), tuple(entry["shape"])) for name, entry in schema.items()}
     entries, data = _lay_out(declared)
@@ -208,7 +208,7 @@ def map_pack(path: Path, start: int, schema: Mapping[str, Any]) -> Pack:
 
 
 def _mapped(path: Path, size: int) -> pa.Buffer:
-    """Map the bytes of a file; raises CorruptBlob if it has another size."""
+    """Map a file into memory; raises CorruptBlob if its size is not the expected one."""
     import pyarrow as pa
 
     try:

@@ -172,7 +172,7 @@ class StoreReader:
         except NotFound:  # it was restored a moment ago
             return
         raise SnapshotNotFound(
-            f"{self.url}: {removal}; it has {self._there(listing)} "
+            f"{self.url}: {removal}; the store has {self._there(listing)} "
             "(`indexmill snapshots` lists all that were published)"
         )
 

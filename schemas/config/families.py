@@ -53,10 +53,10 @@ class FamilySection(Settings):
     """Settings of a family that can be disabled, with the shared stages that it needs."""
 
     needs_extraction: ClassVar[bool] = False
-    """True if the family reads the outputs of the stage `extract`."""
+    """True if the family reads the outputs of the `extract` stage."""
 
     needs_descriptions: ClassVar[bool] = False
-    """True if the family reads the outputs of the stage `describe`."""
+    """True if the family reads the outputs of the `describe` stage."""
 
     enabled: bool = True
 

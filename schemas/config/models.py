@@ -102,7 +102,7 @@ class EndpointSettings(Settings):
     @model_validator(mode="after")
     def _one_place_for_the_key(self) -> Self:
         if self.api_key_file is not None and self.token_provider is not None:
-            raise ValueError("api_key_file and token_provider exclude each other: give one of them")
+            raise ValueError("api_key_file and token_provider are mutually exclusive: give only one")
         return self
 
 
@@ -124,7 +124,7 @@ class _Encoder(Settings):
     )
     precision: Literal["auto", "bf16", "f32", "int8"] = Field(
         "auto",
-        description="auto: bf16 if the processor has it; with torch only on a GPU. int8: quantised products, for "
+        description="auto: bf16 if the CPU supports it; with torch only on a GPU. int8: quantised products, for "
         "OpenVINO; the build needs nncf",
     )
     query_prompt: str | None = Field(

@@ -47,7 +47,7 @@ class GateSettings(Settings):
     @model_validator(mode="after")
     def _minimum_needs_questions(self) -> GateSettings:
         if self.minimum is not None and self.questions is None:
-            raise ValueError("minimum is the recall on questions, but there are none: set gates.questions, too")
+            raise ValueError("minimum applies to the recall on questions, but none are set: set gates.questions, too")
         return self
 
 

@@ -108,7 +108,7 @@ class EncoderChoice:
         return Tokeniser(chosen.tokenizer, chosen.max_tokens).count_tokens(texts)
 
     def opening(self, files: Mapping[str, str]) -> dict[str, Any]:
-        """Return a worker's arguments to open the encoder. files: the digests of the stage `encoder`, by file name."""
+        """Return a worker's arguments to open the encoder. files: the digests of the `encoder` stage, by file name."""
         return {
             "backend": self.backend,
             "precision": self.precision,
@@ -121,7 +121,7 @@ class EncoderChoice:
         }
 
     def conversion(self, store: Store) -> ConversionSettings | None:
-        """Return the settings of the stage `encoder`, which makes the encoder's files; None if there are none.
+        """Return the settings of the `encoder` stage, which makes the encoder's files; None if there are none.
 
         Raises ModelUnavailable if the settings ask for a quantised model and nncf is not installed.
         """
@@ -254,7 +254,7 @@ def _endpoint(settings: EmbedSettings) -> EncoderChoice:
 
 
 def tokeniser_of(part: Part[Any]) -> HashEmbedder | Tokeniser:
-    """Return the tokenizer of a job, opened once per process from the setting `opening`."""
+    """Return the tokenizer of a job, opened once per process from the `opening` setting."""
     opening = part.settings.opening
     if opening.get("backend") == HASH_MODEL:
         return HashEmbedder(opening["max_tokens"])

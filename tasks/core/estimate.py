@@ -1,4 +1,4 @@
-"""Estimates of the rows and cost of a part before it is computed, from its inputs: results of a stage's `estimate`.
+"""Estimates of a part's rows and cost, made from its inputs before it is computed; results of a stage's `estimate`.
 
 A plan calls `estimate` for every missing part of such a stage, in the order of the data flow, and never runs the stage.
 A stage that asks a language model returns the number of calls and tokens in `llm`. Low and high are bounds, which are

@@ -92,7 +92,7 @@ class Executor(Protocol):
         ...
 
     def stop(self, *, at_once: bool = True) -> None:
-        """Start no further call; `run` raises StoppedError if work remains. May be called from any thread.
+        """Start no more calls; `run` raises StoppedError if work remains. May be called from any thread.
 
         at_once: False to wait for running calls to a language model, which send no further request.
         """

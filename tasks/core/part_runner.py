@@ -332,7 +332,7 @@ class PartRunner:
     def _run(self, stage: Stage[Any], calls: Iterable[Call]) -> Iterator[tuple[Call, Any]]:
         """Yield the results of calls, or Failed.
 
-        If a call to a language model fails for good, the other calls send no further request. Their requests in flight
+        If a call to a language model fails permanently, the other calls send no more requests. Their requests in flight
         are paid for, so the failure is raised after these calls have ended.
         """
         failure: Exception | None = None

@@ -46,7 +46,7 @@ def quantisation() -> dict[str, str]:
 
 
 def quantise(graph: Any, tokens: list[list[int]]) -> Any:
-    """Quantise a graph's products, calibrated with token ids ``(texts, tokens)``. Raises ModelUnavailable."""
+    """Quantise a graph's matrix products, calibrated with lists of token ids. Raises ModelUnavailable without nncf."""
     with quiet(), without_telemetry():
         try:
             import nncf  # an optional library

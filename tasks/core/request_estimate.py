@@ -43,7 +43,7 @@ class LedgerAnswers:
 def foreseen(store: Store, asking: LlmAccess, requests: Iterable[Request]) -> LlmUse:
     """Estimate the use of the model for requests that are not in the ledger; equal requests count once.
 
-    An answer may need a repair. A token has at least one byte, and a prompt's tokens at most six.
+    The bounds allow for one repair of each answer, and assume that a token of a prompt has one to six bytes.
     """
     look_up = LedgerAnswers(store, asking.settings.shaping(), retry_refused=asking.retry_refused)
     look_up(requests)

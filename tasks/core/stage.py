@@ -61,13 +61,13 @@ class StageSettings:
         }
 
     def row_space(self) -> Mapping[str, Any] | None:
-        """Return the values that, with keys, determine the rows that later parts may copy; None if no rows may be."""
+        """Return what, with a row's key, determines its content, so that later parts may copy it; None if none may."""
         return None
 
 
 @dataclass(frozen=True)
 class NoSettings(StageSettings):
-    """The settings of a stage that has none."""
+    """The settings of a stage without settings."""
 
 
 def worker_arg(default: Any = MISSING) -> Any:
@@ -291,7 +291,7 @@ class Part(Generic[S]):
         return name in self.job.inputs
 
     def labels(self, name: str) -> list[str]:
-        """Return the labels of the inputs `<name>/<label>`, in their order."""
+        """Return the labels of the inputs `<name>/<label>`, sorted."""
         self.stage.input(name)
         return sorted(one.removeprefix(name + "/") for one in self.job.inputs if one.startswith(name + "/"))
 

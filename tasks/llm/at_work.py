@@ -54,7 +54,7 @@ class PromptsAtWork:
             self._go_on(key)
 
     def _go_on(self, key: str) -> None:
-        """Give the lock of a prompt to the first in its queue; drop an empty queue. The caller holds `_lock`."""
+        """Pass a prompt's lock to the first in its queue; drop an empty queue. The caller holds `_lock`."""
         line = self._lines[key]
         while line and not line[0].turn.done():
             if line[0].turn.set_running_or_notify_cancel():

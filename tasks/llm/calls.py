@@ -1,6 +1,6 @@
 """Paid calls: within the quota, under one layer of retries, and counted whatever their outcome.
 
-If a call fails for good, no further call of its group starts; calls in flight finish.
+If a call fails permanently, no further call of its group starts; calls in flight finish.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class PaidCalls:
         self.stop.set()
 
     async def each(self, items: Iterable[_T], handle: Callable[[_T], Awaitable[None]], workers: int) -> None:
-        """Handle items, `workers` at a time, until one fails for good; `failure` is then its error."""
+        """Handle items, `workers` at a time, until one fails permanently; `failure` is then its error."""
         waiting = iter(items)
 
         async def work() -> None:

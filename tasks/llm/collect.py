@@ -113,7 +113,7 @@ def collect(
 
 
 def _lines(files: Iterable[Path]) -> Iterator[Mapping[str, Any] | None]:
-    """Yield the lines of files: an empty mapping for an invalid line, None for a line longer than any valid answer."""
+    """Yield the lines of files: an empty mapping for an invalid line, None for one longer than any valid answer."""
     for path in files:
         with path.open("rb") as file:
             endless = False

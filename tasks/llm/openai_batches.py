@@ -118,7 +118,7 @@ class OpenAiBatches:
         return self._state(lambda client: client.batches.retrieve(batch_id))
 
     def cancel(self, batch_id: str) -> BatchState | None:
-        """Cancel a batch, which keeps its answers so far; returns its state, None if the endpoint does not know it."""
+        """Cancel a batch, which keeps its answers; returns its state, or None if the endpoint does not know it."""
         return self._state(lambda client: client.batches.cancel(batch_id))
 
     def _state(self, send: _Send[Batch]) -> BatchState | None:

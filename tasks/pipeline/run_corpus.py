@@ -129,7 +129,7 @@ class RunCorpus:
         return sum(shard.documents for shard in self._shards_so_far)
 
     def specs(self, shards: Iterable[shard_plan.Shard]) -> list[PartSpec]:
-        """Return the parts of the stage `ingest` for given shards."""
+        """Return the parts of the `ingest` stage for the given shards."""
         return [
             PartSpec(
                 shard.label,

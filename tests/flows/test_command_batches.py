@@ -83,7 +83,7 @@ def test_a_batch_that_is_given_up_is_asked_again(pending: Bench, server: LlmServ
     [
         (("--cancel", "ab"), "ab is not an open batch at an endpoint"),
         (("--give-up", "ab"), "there is no batch ab"),
-        (("--cancel", "a", "--give-up", "b"), "--cancel and --give-up exclude each other"),
+        (("--cancel", "a", "--give-up", "b"), "--cancel and --give-up are mutually exclusive"),
     ],
 )
 def test_what_cannot_be_done_is_said(run: Run, arguments: tuple[str, ...], message: str) -> None:

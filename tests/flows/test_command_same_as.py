@@ -57,7 +57,7 @@ def test_a_snapshot_without_pairs_says_so(store: Path, run: Run) -> None:
     assert "no table 'same_as'" in run.err
     assert "`resolve: {description: {enabled: true}}`" in run.err
     assert run("show", "--same-as", "--tree", "--store", store) == 2
-    assert "give one of them" in run.err
+    assert "give only one" in run.err
 
 
 def test_no_pair_is_told_where_there_is_none(quick: Path, run: Run) -> None:

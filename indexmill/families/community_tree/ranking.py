@@ -72,7 +72,7 @@ def rank_passages(
     setting: CommunityTreeParameters,
     k: int,
 ) -> Iterator[RankedPassages]:
-    """Yield the k best passages of every question, or fewer.
+    """Yield up to k passages for each question, best first.
 
     vectors: the vectors of the passages. levels: the nodes found, entities first, at least ``reach`` of each level, or
     all of a smaller level. gained: the entities found by words.

@@ -79,7 +79,7 @@ class CommunityTree(LayeredTree):
 
     @cached_property
     def extracted(self) -> Sparse:
-        """Passages x entities, the transpose of ``passages``; the rows end with the last passage that has entities."""
+        """The passages x entities matrix, ``passages`` transposed; no rows after the last passage that has entities."""
         owners = np.arange(self.leaves, dtype=np.int32).repeat(np.diff(self.passages.indptr))
         order = self.passages.indices.argsort(kind="stable")
         return Sparse(np.concatenate([[0], np.bincount(self.passages.indices).cumsum()]), owners[order])

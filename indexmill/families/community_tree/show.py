@@ -115,5 +115,5 @@ def listing(levels: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def other_counts(counts: Mapping[str, int], levels: Mapping[str, Any]) -> dict[str, int]:
-    """Return the counts of the manifest, without the counts of levels."""
+    """Return the counts of the manifest, except those of the levels."""
     return {what: number for what, number in counts.items() if what.removeprefix("level_") not in levels}

@@ -273,7 +273,7 @@ def _cells(owners: Rows, kinds: Integers | None) -> Rows:
 
 
 def _best(scores: Scores, count: int | None) -> Rows:
-    """Find the highest scores above zero: at most ``count`` positions, None for all; ties go to the first."""
+    """Find the highest scores above zero: at most ``count`` positions, or all if that is None; ties go to the first."""
     (places,) = (scores > 0).nonzero()
     if count is None:
         return places

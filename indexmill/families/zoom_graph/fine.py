@@ -47,9 +47,9 @@ _Product = Callable[[Scores], Scores]
 class LocalGraphs:
     """The local graphs of some questions, concatenated.
 
-    vectors: sentences, ``(n, d)``. counts, named: ``(n_graphs,)``, the numbers of sentences and entities of each
-    graph. rows, documents: ``(l,)``, the vector and the document of each sentence, ascending within a graph. owners,
-    columns: the links of sentences and entities, as positions in both, by owner. entities: ``(h,)``, coarse scores.
+    vectors: of sentences, ``(n, d)``. counts, named: ``(n_graphs,)``, each graph's numbers of sentences and entities.
+    rows, documents: ``(l,)``, each sentence's row in ``vectors`` and document, ascending within a graph. owners,
+    columns: the sentence and the entity of each link, sorted by sentence. entities: ``(h,)``, their coarse scores.
     """
 
     vectors: npt.NDArray[np.float32]

@@ -65,7 +65,7 @@ def _shaping(setting: ZoomGraphParameters) -> tuple[object, ...]:
 
 
 class _Matrices:
-    """A cache of M of eq. 6 for the most recent settings: M is as large as the graph, so the cache is small."""
+    """A cache of the matrix M (eq. 6) for the latest settings; it is small, since each M is as large as the graph."""
 
     def __init__(self, blocks: ZoomBlocks, default: ZoomGraphParameters) -> None:
         """default: the settings of the snapshot, whose matrix other processes use, too."""

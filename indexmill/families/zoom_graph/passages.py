@@ -74,7 +74,7 @@ class RankedDocuments:
 class LocalSentences:
     """The sentences of the best documents of some questions, by question and row, and the entities that they mention.
 
-    counts, named: ``(n_questions,)``, the numbers of sentences and entities of each question. documents, passages,
+    counts, named: ``(n_questions,)``, each question's numbers of sentences and entities. documents, passages,
     sentences: the rows of each sentence. owners, columns: the positions of the sentence and the entity of each link.
     coarse: the coarse score of each entity.
     """

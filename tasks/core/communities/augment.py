@@ -42,7 +42,7 @@ EXACT_NODES = 100_000
 
 
 def knn(graph: Graph, k: int = 10, threshold: float = 0.6, exact: int | None = None) -> Edges:
-    """Add links to the k nearest nodes that reach the threshold."""
+    """Link each node to those of its k nearest nodes whose cosine reaches the threshold."""
     return joined(len(graph.ids), graph.edges, _nearest(graph, k, threshold, exact))
 
 

@@ -57,7 +57,7 @@ class Graph:
 
 @dataclass(frozen=True)
 class Weighted:
-    """The input of a clustering: the number of nodes, links, and the links' weights (m,) float64, all positive."""
+    """The input of a clustering: the number of nodes, the links, and their weights (``(m,) float64``, all positive)."""
 
     size: int
     edges: Edges

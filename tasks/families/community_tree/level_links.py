@@ -41,7 +41,7 @@ class ChnswLinkSettings:
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.candidates or not 0 <= self.far <= self.least or self.thinning < 2:
-            raise ValueError(f"{self}: must be 1 <= least <= candidates, 0 <= far <= least and thinning >= 2")
+            raise ValueError(f"{self}: expected 1 <= least <= candidates, 0 <= far <= least and thinning >= 2")
 
 
 def level_links(lists: Lists, setting: ChnswLinkSettings) -> tuple[Rows, Rows]:

@@ -153,7 +153,7 @@ def _clusters(run: Run, level: int, graph: str, before: _Before) -> str:
 
 
 def _groups(run: Run, level: int, inputs: Digests) -> Digests:
-    """Make the tables `community_*` of a level and return their digests, by name and group."""
+    """Make the `community_*` tables of a level and return their digests, by name and group."""
     settings, label = run.configuration.families.community_tree, community_graph.level_label(level)
     writer = run.models.writer(community_reports.WRITER)
     needed = {

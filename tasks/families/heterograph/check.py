@@ -146,7 +146,7 @@ def _graph(artifacts: GraphTables) -> TypedGraph:
 
 
 def _check_rows(pack: Pack, graph: TypedGraph, ids: Mapping[str, pa.Array]) -> None:
-    """Raise CheckError if a node's row has another id, or if a row has no node and is not an entity's."""
+    """Raise CheckError if a node's row has the wrong id, or if a row has no node and is not an entity's."""
     for kind in KINDS:
         node_rows, row_ids = pack["rows"][graph.rows(kind)], ids[kind]
         where = f"heterograph/graph: rows of kind {kind}"

@@ -150,7 +150,7 @@ def causes_of(
     *,
     cold: bool,
 ) -> list[Why | None]:
-    """Find the cause of each part that is made, None for a reused part; `parts` are in the order of the data flow.
+    """Find the cause of each part that is made, or None for a reused part; `parts` are in the order of the data flow.
 
     planned: placeholder digests of unknown outputs. former: None if the parent is damaged or was written with settings
     that are no longer valid.

@@ -21,7 +21,7 @@ from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings
 
 @dataclass(frozen=True, kw_only=True)
 class PassageCodeSettings(StageSettings):
-    """Settings of the stage `passage_codes`. title: the weight of a title's vector."""
+    """Settings of the `passage_codes` stage. title: the weight of a title's vector."""
 
     title: float
 

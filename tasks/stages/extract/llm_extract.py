@@ -303,7 +303,7 @@ def _rows(texts: Texts) -> Iterator[tuple[str, str, str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class LlmExtractSettings(ExtractorSettings):
-    """Settings of the stage `extract`. prompts: the two prompts. asking: the access to the model."""
+    """Settings of the `extract` stage. prompts: the two prompts. asking: the access to the model."""
 
     prompts: Extractor = worker_arg()
     asking: LlmAccess = worker_arg()

@@ -130,7 +130,7 @@ class ScanProcess:
         try:
             how = f"its process {ending(self._process.wait(_END))}"
         except subprocess.TimeoutExpired:
-            how = "its process does not answer"
+            how = "its process did not answer"
         if at_row:
             return f"{how}{_ABORTED}" if self._process.returncode in _ABORTS else how
         self._errors.seek(0)

@@ -2,7 +2,7 @@
 
 When a child dies or runs out of memory, the file that it was reading is read once more, alone: the kernel may have
 killed the child because another process used too much memory. A second death is the file's fault. A row that takes too
-long is at fault at once: its limit is the child's processor time, which a busy or suspended machine does not increase.
+long is at fault at once: its limit is in the child's CPU time, which a busy or suspended machine does not increase.
 The file is then read up to the row at fault, and one rejection covers that row and the rest.
 """
 
@@ -48,8 +48,8 @@ def _scan_here(files: Sequence[SourceFile], settings: CorpusSettings, folder: Pa
         how = answer.how
         cuts |= _files_at_fault(files, settings, folder, answer)
     raise WorkerDied(
-        f"the corpus cannot be read: the process that reads it ended {_ATTEMPTS} times, and no file is at fault; the "
-        f"last time {how}. Run the build again"
+        f"the corpus cannot be read: the process that reads it ended {_ATTEMPTS} times, and no file is at fault (the "
+        f"last time: {how}). Run the build again"
     )
 
 

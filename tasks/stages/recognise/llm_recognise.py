@@ -42,7 +42,7 @@ _EMPTY = 4  # tokens of an answer without entities
 
 @dataclass(frozen=True, kw_only=True)
 class LlmRecogniseSettings(RecogniserSettings):
-    """Settings of the stage `recognise`. asking: the access to the model."""
+    """Settings of the `recognise` stage. asking: the access to the model."""
 
     recogniser: LlmRecogniser = worker_arg()
     asking: LlmAccess = worker_arg()

@@ -1,4 +1,4 @@
-"""Stage `count_pieces`: the description pieces of a group of document shards, which the stage `pieces` adds up."""
+"""Stage `count_pieces`: the description pieces of a group of document shards, which the `pieces` stage adds up."""
 
 from __future__ import annotations
 

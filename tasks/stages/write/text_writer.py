@@ -39,7 +39,7 @@ class WriterSettings(StageSettings, ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> Mapping[str, Any]:
-        """The key of the texts, apart from their sources. `tokens` is the approximate length of a text."""
+        """What determines the texts besides their sources; part of their keys. `tokens`: their approximate length."""
 
 
 def worker_settings(run: Run, stage: Stage[Any], writer: BoundWriter) -> dict[str, Any]:

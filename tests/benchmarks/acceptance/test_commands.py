@@ -14,7 +14,7 @@ from benchmarks.acceptance.commands import CommandFailed, Programs
 def test_a_failure_shows_the_end_of_the_output_and_not_its_beginning(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import sys\nfor i in range(100): print('line', i, file=sys.stderr)\nsys.exit(3)\n")
-    with pytest.raises(CommandFailed, match="ended with 3, expected 0") as failure:
+    with pytest.raises(CommandFailed, match="ended with exit code 3, expected 0") as failure:
         Programs(tmp_path).python(script)
     assert "line 99" in str(failure.value)
     assert "line 50" not in str(failure.value)

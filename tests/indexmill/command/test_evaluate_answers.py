@@ -386,9 +386,9 @@ def test_evaluate_judge_compares_two_methods(run: Run, here: Path) -> None:
     [
         (("--answer",), "no language model is configured"),
         (("--judge", "dense,bm25"), "no language model is configured"),
-        (("--answer", "--judge", "dense,bm25"), "give one of them"),
-        (("--answer", "--fit"), "give one of them"),
-        (("--answer", "--make-questions", "x"), "give one of them"),
+        (("--answer", "--judge", "dense,bm25"), "give only one"),
+        (("--answer", "--fit"), "give only one"),
+        (("--answer", "--make-questions", "x"), "give only one"),
         (("--make-questions", "x"), "q.jsonl: already exists"),
         (("--make-questions", "x", "-k", "3", "--alias", "a"), "--alias, -k: --make-questions does not accept that"),
         (("--make-questions", "x", "--answers", "kept"), "--answers: --make-questions does not accept that"),

@@ -86,7 +86,7 @@ def test_json_is_the_graph_and_writes_no_page(run: Run, store: Path, tmp_path: P
         (["--nodes", "2001"], "1<=x<=2000"),
         (["-o", "nowhere/page.html"], "nowhere/page.html: cannot write the page"),
         (["-o", "."], ".: exists and was not written by `indexmill explore`"),
-        (["--as", "staff", "--unrestricted"], "--as and --unrestricted exclude each other"),
+        (["--as", "staff", "--unrestricted"], "--as and --unrestricted are mutually exclusive"),
         (["nothing"], "nothing"),
     ],
 )

@@ -217,7 +217,7 @@ def test_settings_are_tried_without_being_published(run: Run, store: Path, tmp_p
     assert run("query", "river", "--set", "dense=2", "--json") == 0
     assert json.loads(run.out)["parameters"] == {"dense": 2}
     assert run("query", "river", "-m", "dense", "--set", "depth=2") == 2
-    assert "parameters= names 'depth'; the method has title" in run.err
+    assert "parameters=: unknown 'depth'; the method's parameters are title" in run.err
     assert run("query", "river", "--set", "dens=2") == 2
     assert "(did you mean 'dense'?)" in run.err
     assert run("answer", "river", "--quote", "--set", "dense=much") == 2

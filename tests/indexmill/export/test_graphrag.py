@@ -272,7 +272,7 @@ def test_tables_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
     for version, (name, table, message) in enumerate(
         (
             ("described/e0", read_written(writer, "described/e1"), "'described' has a duplicate entity"),
-            ("described/e0", DESCRIBED.empty_table(), "has an entity that 'described' lacks"),
+            ("described/e0", DESCRIBED.empty_table(), "names an entity that is not in the table 'described'"),
             ("related/e1", loops, "'relations' has a pair of entities that 'related' lacks"),
         ),
         start=2,

@@ -85,7 +85,7 @@ def test_an_empty_snapshot_has_no_hits(tmp_path: Path, method: str, write: Calla
     [
         (["--tree"], "so it has no summaries"),
         (["--communities"], "so it has no communities"),
-        (["--communities", "--tree"], "give one of them"),
+        (["--communities", "--tree"], "give only one"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(published: Path, run: Run, options: list[str], message: str) -> None:

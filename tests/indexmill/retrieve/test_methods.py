@@ -304,7 +304,7 @@ def test_other_settings_read_nothing_again(snapshot: Snapshot, method: str, monk
 
 @METHOD
 def test_an_unknown_setting_is_refused_with_those_there_are(snapshot: Snapshot, method: str) -> None:
-    with pytest.raises(BadInput, match=f"names 'colour'; the method has .*{next(iter(OTHERS[method]))}"):
+    with pytest.raises(BadInput, match=f"unknown 'colour'; the method's parameters are .*{next(iter(OTHERS[method]))}"):
         snapshot.retrieve("Who?", method=method, parameters={"colour": 1})
 
 
@@ -349,7 +349,7 @@ def test_fused_hands_settings_on_to_what_it_combines(snapshot: Snapshot) -> None
         published.manifest.families["tri_graph"] = FamilyRecord(parameters=given, counts={})
         assert published.retrieve_batch(asked, method="fused", k=9, parameters=only) == fused
     assert fused != snapshot.retrieve_batch(asked, method="fused", k=9, parameters=only)
-    with pytest.raises(BadInput, match=r"names 'dampng'; the method has .*\(did you mean 'damping'\?\)"):
+    with pytest.raises(BadInput, match=r"unknown 'dampng'; the method's parameters are .*\(did you mean 'damping'\?\)"):
         snapshot.retrieve("Who?", parameters={"tri_graph.dampng": 0.85})
     with pytest.raises(
         BadInput, match=r"names 'trigraph.damping'; fused combines only tri_.*\(did you mean 'tri_graph'\?\)"

@@ -187,7 +187,7 @@ def test_a_helper_that_ends_in_the_middle_leaves_its_part_to_others(
         found = thread.submit(answers, helped)
         time.sleep(0.3)
         assert not found.done()
-        with pytest.warns(RuntimeWarning, match="has ended with -9; other processes") as told:
+        with pytest.warns(RuntimeWarning, match="has ended with exit code -9; other processes") as told:
             assert finish(found) == alone
     assert len(told) == count
     assert answers(helped) == alone
@@ -288,7 +288,7 @@ def test_names_are_encoded_by_the_one_that_asks(
 
 @pytest.mark.slow
 def test_a_parameter_that_is_wrong_is_told_before_anybody_is_asked(helped: Snapshot) -> None:
-    with pytest.raises(BadInput, match="names 'nothing'; the method has preset, hops"):
+    with pytest.raises(BadInput, match="unknown 'nothing'; the method's parameters are preset, hops"):
         answers(helped, parameters={"nothing": 1})
 
 

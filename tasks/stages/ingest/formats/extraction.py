@@ -74,7 +74,7 @@ class UnreadableError(Exception):
 
 
 Extractor = Callable[[BinaryIO, ExtractionLimits], Extracted]
-"""Extracts a file. Raises UnreadableError if it is in another format, damaged, locked or hostile, or over a limit."""
+"""Extracts a file. Raises UnreadableError if it is in the wrong format, damaged, locked or hostile, or over a limit."""
 
 
 def read_text(file: BinaryIO, most_bytes: int, too_large: str) -> str:

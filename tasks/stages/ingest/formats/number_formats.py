@@ -34,7 +34,7 @@ _LAST_DAY = 2_958_466
 class NumberFormat:
     """A number format.
 
-    zeros: the minimum number of digits, as in 00123. decimals: the number of decimals shown; -1 for all. At least two
+    zeros: the minimum number of digits, as in 00123. decimals: the number of decimals shown; -1: no limit. At least two
     decimals are shown, since a narrow column may hide decimals that the surrounding text mentions.
     """
 
@@ -109,7 +109,7 @@ def number_format(name: int, code: str | None) -> NumberFormat:
 
 
 def _decimals(letters: str) -> int:
-    """Return the number of decimals that a code such as #,##0.00 shows; -1 for all, and for powers of ten."""
+    """Return how many decimals a code such as #,##0.00 shows; -1 for no limit, scientific notation and fractions."""
     if "0" not in letters or "e" in letters or "/" in letters:
         return -1
     _, point, after = letters.partition(".")

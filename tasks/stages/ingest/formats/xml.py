@@ -65,7 +65,7 @@ _PREFIXES: dict[str, str] = {
 def parse(data: bytes, part: str, root: str = "") -> Element:
     """Parse a part. part: its name in messages; root: the expected root tag, empty for any.
 
-    Raises UnreadableError if it is not XML, has another root or a document type, or exceeds a limit.
+    Raises UnreadableError if it is not XML, has the wrong root or a document type, or exceeds a limit.
     """
     (tree,) = _Reader(part, root, 1, ()).elements(data)
     return tree

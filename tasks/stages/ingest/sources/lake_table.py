@@ -57,7 +57,7 @@ class _Table:
         except (MemoryError, GeneratorExit, SourceError):
             raise
         except Exception as error:  # the libraries raise errors of many classes for a damaged table
-            self._raise(error, f"broke off after {number:,} rows", "these rows are not used; build again")
+            self._raise(error, f"failed after {number:,} rows", "these rows are not used; build again")
         yield Until(None, whole=True)
 
     def _snapshot(self) -> Any:

@@ -444,5 +444,5 @@ def _first_line(error: object) -> str:
 
 def _raise_midway(shown: str, count: int, message: str) -> NoReturn:
     raise SourceError(
-        f"{shown} broke off after {count:,} rows: {message}: these rows are not used; build again"
+        f"{shown} failed after {count:,} rows ({message}): these rows are not used; build again"
     ) from None

@@ -159,8 +159,8 @@ class WebClient:
                     ) from error
                 if attempt == _ATTEMPTS:
                     raise SourceError(
-                        f"{shown(url)} {message}, {_ATTEMPTS} times: check the URL and the network, or build later; a "
-                        "page that fails does not count as deleted"
+                        f"{shown(url)} {message} after {_ATTEMPTS} attempts: check the URL and the network, or build "
+                        "later; a page that cannot be fetched does not count as deleted"
                     ) from error
                 time.sleep(wait if after is None else after)
                 wait *= 2
@@ -207,10 +207,10 @@ class WebClient:
         except ValueError:
             target = None
         if target is None:
-            raise RefusedError(f"{shown(start)} is redirected to {shown(location)}, which is not a web URL")
+            raise RefusedError(f"{shown(start)} redirects to {shown(location)}, which is not a web URL")
         if not _same_host(start, target) and not is_public(urlsplit(target).hostname or ""):
             raise RefusedError(
-                f"{shown(start)} is redirected to {shown(target)}, which is not a public address: give that URL itself"
+                f"{shown(start)} redirects to {shown(target)}, which is not a public address: configure it if trusted"
             )
         return target
 

@@ -398,7 +398,7 @@ def test_the_snapshot_s_count_of_a_text_stands_where_it_is_more() -> None:
         ({"level_tokens": "much"}, "level_tokens is 'much'"),
         ({"least_score": 0}, "least_score is 0"),
         ({"least_score": 101}, "least_score is 101"),
-        ({"k": 3}, "'k'; the method has level_tokens, merge_tokens, together, least_score, filtered"),
+        ({"k": 3}, "'k'; the method's parameters are level_tokens, merge_tokens, together, least_score, filtered"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings: dict[str, Any], message: str) -> None:

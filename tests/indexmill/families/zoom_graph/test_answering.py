@@ -80,7 +80,7 @@ def test_whole_passages_are_read_where_that_is_asked_for() -> None:
     assert (way.tokens(hit(FIRST)), way.shown(hit(FIRST))) == (30, f"Ada Venn\n\n{TEXT}")
     with pytest.raises(BadInput, match=r"answering=: read is 'all'"):
         KeptSentences({"read": "all"})
-    with pytest.raises(BadInput, match="answering= names 'reads'; the method has read"):
+    with pytest.raises(BadInput, match="answering=: unknown 'reads'; the method's parameters are read"):
         KeptSentences({"reads": "kept"})
 
 

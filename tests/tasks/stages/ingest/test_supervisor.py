@@ -242,7 +242,7 @@ def test_children_that_do_not_start_are_no_files_fault(tmp_path: Path, monkeypat
     (tmp_path / "sitecustomize.py").write_text("import os, sys\nprint('no start', file=sys.stderr)\nos._exit(7)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     chosen = corpus_of(tmp_path, {"a.md": "text"})
-    with pytest.raises(WorkerDied, match="the last time its process ended with exit code 7: no start"):
+    with pytest.raises(WorkerDied, match="the last time: its process ended with exit code 7: no start"):
         scan(find(chosen).files, chosen, tmp_path / "spill")
 
 

@@ -168,10 +168,10 @@ def test_token_and_rows_are_of_one_version(made: Made) -> None:
 def test_damage_is_told_and_no_part_of_the_rows_is_taken_for_all(made: Made) -> None:
     made.append(table("d"))
     made.data_files()[0].write_bytes(b"PAR1 no more")
-    with pytest.raises(SourceError, match=r"broke off after \d+ rows"):
+    with pytest.raises(SourceError, match=r"failed after \d+ rows"):
         read(place(made))
     made.data_files()[0].unlink()
-    with pytest.raises(SourceError, match=r"broke off after \d+ rows"):
+    with pytest.raises(SourceError, match=r"failed after \d+ rows"):
         read(place(made))
     made.damage_metadata()
     with pytest.raises(SourceError):

@@ -158,7 +158,7 @@ def test_a_page_that_is_refused_is_listed_and_cannot_be_read(
 def test_a_site_that_fails_ends_the_listing(pages: Site, make: Any, status: int) -> None:
     pages.page("/a", "<p>one")
     pages.answers["/b"] = Answer(status)
-    with pytest.raises(SourceError, match=f"answers {status}, 5 times.*does not count as deleted"):
+    with pytest.raises(SourceError, match=f"answers {status} after 5 attempts.*does not count as deleted"):
         make(urls=[f"{pages.url}/a", f"{pages.url}/b"]).list({})
     assert pages.paths().count("/b") == 5
 
