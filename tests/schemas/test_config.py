@@ -365,7 +365,7 @@ def test_the_files_of_the_language_model_start_at_the_configuration_file(folder:
         ({"base_url": "http://host:port/v1"}, r"llm\.base_url"),
         ({"proxy": "proxy.example:3128"}, r"llm\.proxy"),
         ({"api_key_env": "sk-abc"}, r"llm\.api_key_env.*not the key itself"),
-        ({"api_key_file": "key", "token_provider": "a.b:c"}, "one of them"),
+        ({"api_key_file": "key", "token_provider": "a.b:c"}, "mutually exclusive: give only one"),
         ({"token_provider": "a.b.c"}, r"llm\.token_provider"),
     ],
 )

@@ -80,7 +80,7 @@ def test_json_is_the_graph_and_writes_no_page(run: Run, store: Path, tmp_path: P
         (["--entity", "x", "--question", "y"], "an entity and a question are given"),
         (["--entity", "Ada Venn"], "error: there is no entity 'Ada Venn'\n"),
         (["--community", "x"], "the index has no communities"),
-        (["--method", "dense"], "used only to retrieve for a question"),
+        (["--method", "dense"], "only determines how a question's hits are retrieved"),
         (["--question", "x", "--method", "tri_graph"], "does not contain 'tri_graph'"),
         (["--nodes", "0"], "1<=x<=2000"),
         (["--nodes", "2001"], "1<=x<=2000"),

@@ -153,7 +153,7 @@ def test_ids_of_documents_are_those_of_the_index(tmp_path: Path) -> None:
     [
         ({"entity": "Ada Venn", "question": "x"}, "an entity and a question are given"),
         ({"entity": "Ada Venn", "community": "x"}, "an entity and a community are given"),
-        ({"method": "dense"}, "used only to retrieve for a question"),
+        ({"method": "dense"}, "only determines how a question's hits are retrieved"),
         ({"nodes": 0}, "nodes is 0"),
         ({"nodes": MOST_NODES + 1}, "nodes is 2001"),
         ({"question": "x", "method": "nothing"}, "there is no method 'nothing'"),

@@ -169,7 +169,7 @@ def test_a_page_needs_a_token_in_the_header_and_nowhere_else(served: Served) -> 
         ({"nodes": "many"}, 400, "nodes:"),
         ({"nodes": [1, 2]}, 400, "nodes: given twice"),
         ({"unknown": 1}, 400, "unknown:"),
-        ({"method": "dense"}, 400, "used only to retrieve for a question"),
+        ({"method": "dense"}, 400, "only determines how a question's hits are retrieved"),
         ({"question": "x", "method": "nothing"}, 400, "nothing"),
         ({"question": "x" * 201}, 400, "200 at most"),
     ],
