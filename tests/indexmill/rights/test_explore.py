@@ -171,7 +171,7 @@ def test_a_page_needs_a_token_in_the_header_and_nowhere_else(served: Served) -> 
         ({"unknown": 1}, 400, "unknown:"),
         ({"method": "dense"}, 400, "only determines how a question's hits are retrieved"),
         ({"question": "x", "method": "nothing"}, 400, "nothing"),
-        ({"question": "x" * 201}, 400, "200 at most"),
+        ({"question": "x" * 201}, 400, "at most 200"),
     ],
 )
 def test_wrong_addresses_are_told_what_to_do(served: Served, query: dict[str, Any], status: int, said: str) -> None:
