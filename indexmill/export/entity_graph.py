@@ -183,7 +183,7 @@ class EntityGraph:
         return CorruptBlob(f"{self._artifacts.path}: {what}; check it with `indexmill verify`, or build again")
 
     def _by_passage(self, name: str, *columns: str) -> Iterator[tuple[Rows, pa.Table]]:
-        """Yield each shard of a table, preceded by the passage of each of its rows."""
+        """Yield, for each shard of a table, the passage number of each row, and the shard."""
         shards = paired(self._artifacts, "passages", ["passage_id"], name, ["passage_id", *columns])
         for first, passages, table in shards:
             row = pc.index_in(table["passage_id"], passages["passage_id"].combine_chunks())

@@ -96,7 +96,7 @@ class RetrievalOptions:
 
     @cached_property
     def _key(self) -> Hashable:
-        """The values that equal options share; options that cannot be compared equal only themselves."""
+        """The key by which options are compared; options that cannot be compared are equal only to themselves."""
         if self.vectors is not None or self.names is not None:
             return id(self)
         # With their types: 1, 1.0 and True are equal but mean different things.

@@ -28,11 +28,11 @@ def check_communities(manifest: Manifest, where: object) -> None:
 
 
 class Hierarchy:
-    """The communities of a snapshot by number. Raises FamilyNotFound without communities, CorruptBlob.
+    """The communities of a snapshot by number. Raises FamilyNotFound if there are none, CorruptBlob if damaged.
 
     ids: strings. levels: ``(n_communities,) int64``, ascending, 0 for a root. parents: ``(n_communities,) int64``,
-    the parent's number, -1 for a root. children: communities x communities. sizes: ``(n_communities,) int64``, the
-    number of entities below.
+    the parent's number, -1 for a root. children: the matrix communities x communities. sizes: ``(n_communities,)
+    int64``, the number of entities in the community and all communities below it.
     """
 
     def __init__(self, artifacts: Artifacts) -> None:

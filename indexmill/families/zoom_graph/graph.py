@@ -24,9 +24,9 @@ MOST_MATRICES = 4
 class ZoomBlocks:
     """The parts of the coarse graph (eq. 2).
 
-    documents, entities: open the similarity links, weighted by exp(cos). contents: documents x entities; the weight of
-    a link is 1 if the entity is the document's title, else 0. spread: ``(n_entities,)``, the document frequency of
-    each entity. assembled: caches the matrix of the default settings: see ``Artifacts``.
+    documents, entities: functions that open the similarity links, weighted by exp(cos). contents: documents x
+    entities; the weight of a link is 1 if the entity is the document's title, else 0. spread: ``(n_entities,)``, the
+    document frequency of each entity. assembled: caches the matrix of the default settings: see ``Artifacts``.
     """
 
     documents: Callable[[], CsrBlock]

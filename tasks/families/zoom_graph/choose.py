@@ -269,7 +269,7 @@ class Coding:
         return keys
 
     def owners(self, keys: Keys) -> Rows:
-        """Return the rows that choose."""
+        """Return, for each key, the row that made the choice."""
         return keys >> (self._bits + _STEP_BITS)
 
     def steps(self, keys: Keys) -> Rows:

@@ -80,7 +80,7 @@ class Moments:
         return _limit_of((mean + threshold * deviation) / UNITS)
 
     def _sums(self, products: Floats, axis: int) -> Iterator[tuple[Rows, Rows, slice]]:
-        """Yield sums of values and of squares along an axis, by groups of columns; a row with itself adds nothing."""
+        """Yield the sums of values and squares for each group of columns; a row's product with itself adds nothing."""
         for first in range(0, products.shape[1], _TILE):
             places = products[:, first : first + _TILE].astype(np.int32)
             places >>= _GRAIN_BITS

@@ -23,7 +23,7 @@ from tasks.stages.resolve.resolve import SHOWN
 
 
 def entity_pieces(counts: pa.Table, shown: pl.DataFrame) -> pa.Table:
-    """Add up pieces of entities (schema PIECES). shown: displayed forms of at least these entities (schema SHOWN)."""
+    """Add up the pieces of each entity (schema PIECES). shown: the entities' displayed forms (schema SHOWN)."""
     pieces = _added(counts, ["entity_id"], "passages")
     names = pieces.filter(pl.col("part") == "name").drop("text", "passage_id")
     surfaces = names.join(shown.rename({"surface": "text"}), on="entity_id").with_columns(part=pl.lit("surface"))

@@ -398,5 +398,5 @@ def test_evaluation_takes_settings_by_method(snapshot: Snapshot) -> None:
     assert other.methods["tri_graph"].recall == own.methods["tri_graph"].recall
     with pytest.raises(BadInput, match="parameters= has settings of fused, but only tri_graph, bm25 are evaluated"):
         evaluate(snapshot, asked, ["tri_graph", "bm25"], (1,), parameters={"fused": {"pool": 9}})
-    with pytest.raises(BadInput, match="names 'pool'"):
+    with pytest.raises(BadInput, match="unknown 'pool'; the method's parameters are k1"):
         evaluate(snapshot, asked, ["bm25"], (1,), parameters={"bm25": {"pool": 9}})

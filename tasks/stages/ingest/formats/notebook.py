@@ -278,7 +278,7 @@ def _trimmed(source: str) -> str:
 
 
 def _text(value: Any) -> str:
-    """Return a string, which may be stored as a list of lines; empty for other values."""
+    """Return a field as a string, joined if it is a list of lines; an empty string for any other value."""
     if isinstance(value, list):
         return "".join(part for part in value if isinstance(part, str))
     return value if isinstance(value, str) else ""
