@@ -294,11 +294,11 @@ class Order:
             yield self.run
             return
         command = "backfill" if self.waves else "build"
-        with open_run(command, self.configuration, InlineExecutor(), progress=self.progress, **self.options) as run:
+        opened = open_run(command, self.configuration, InlineExecutor(), progress=self.progress, **self.options)
+        with opened as run, self.interrupt.restored():
             run.build.preflight()
             self.run = run
-            with self.interrupt.restored():
-                yield run
+            yield run
 
 
 def run_stages(

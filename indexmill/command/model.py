@@ -83,7 +83,7 @@ def model_of(options: Options, model: str | None = None) -> OpenAiLlm | None:
     section, folder = options.section("llm")
     if "model" not in overrides and section.get("backend") != "openai":
         if overrides:
-            raise BadInput("--base-url and --api-key-env apply to the model of --model: add it")
+            raise BadInput("--base-url and --api-key-env require --model")
         return None
     if "base_url" in overrides:  # the file's keys belong to the file's endpoint
         section = {name: value for name, value in section.items() if name not in _KEYS}

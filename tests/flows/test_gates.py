@@ -513,9 +513,9 @@ def test_a_publishing_that_met_a_full_disk_is_finished_by_another(kept: Place) -
 
 def test_only_a_candidate_can_be_published_by_hand(kept: Place, capsys: pytest.CaptureFixture[str]) -> None:
     published = runs.list_runs(open_folder(kept.root))[0]
-    for run, said in ((published.run_id, "ended as 'published' and has no candidate"), ("never", "no run never")):
+    for run, message in ((published.run_id, "ended as 'published' and has no candidate"), ("never", "no run never")):
         assert main(["publish", run, "--store", str(kept.root)]) == 2
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     assert len(runs.list_runs(open_folder(kept.root))) == 2  # nothing was begun
 
 

@@ -34,7 +34,8 @@ def check_rows(
     table, made_of, vectors = names
     where = f"{table}/{label}"
     ids, layers, *inner, digests = rows.get_columns()
-    refuse_if(ids.to_list() != list(nodes), f"{where}: expected a row for each of the {made_of}, in order of id")
+    row_for_each = f"a row for each of the {made_of}, in the order of their ids"
+    refuse_if(ids.to_list() != list(nodes), f"{where}: expected {row_for_each}")
     refuse_if(bool((layers != letters.index(label[0]) + 1).any()), f"{where}: the nodes belong to another layer")
     strange = [node for node, path in zip(nodes, paths, strict=True) if not path.startswith(label[1:])]
     refuse_if(bool(strange), f"{where}: {strange[:1]} belongs to another group")

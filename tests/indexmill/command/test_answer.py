@@ -79,7 +79,7 @@ def test_the_model_of_the_configuration_is_asked_and_options_win(run: Run, here:
 @pytest.mark.parametrize(
     ("llm", "options", "message"),
     [
-        ({"backend": "extractive"}, ("--base-url", "http://localhost:1/v1"), "of --model: add it"),
+        ({"backend": "extractive"}, ("--base-url", "http://localhost:1/v1"), "--api-key-env require --model"),
         ({"backend": "openai", "model": "m"}, ("--quote", "--model", "m"), "--quote uses no model"),
         ({"backend": "openai"}, (), "llm.model"),
         ({"backend": "openai", "model": "m", "timeout_seconds": "soon"}, (), "llm.timeout_seconds"),

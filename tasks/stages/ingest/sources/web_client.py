@@ -210,7 +210,7 @@ class WebClient:
             raise RefusedError(f"{shown(start)} redirects to {shown(location)}, which is not a web URL")
         if not _same_host(start, target) and not is_public(urlsplit(target).hostname or ""):
             raise RefusedError(
-                f"{shown(start)} redirects to {shown(target)}, which is not a public address: configure it if trusted"
+                f"{shown(start)} redirects to {shown(target)}, which is not a public address; if you trust it, give it"
             )
         return target
 
