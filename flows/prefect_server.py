@@ -11,6 +11,7 @@ import atexit
 import base64
 import contextlib
 import hmac
+import http.client
 import os
 import secrets
 import signal
@@ -167,8 +168,10 @@ class PrivateServer:
             return ""
 
     def _answers_within(self, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and not self._closed.is_set() and self._process.poll() is None:
+        """Return True if the server answers. After a pause of the machine, the server gets another attempt."""
+        deadline, attempts_left = time.monotonic() + seconds, True
+        while attempts_left and not self._closed.is_set() and self._process.poll() is None:
+            attempts_left = time.monotonic() < deadline
             if answers(self.url, self.password):
                 return True
             time.sleep(0.1)
@@ -215,7 +218,7 @@ def answers(url: str, password: str | None = None) -> bool:
     try:
         with opener.open(health, timeout=5) as answer:
             return bool(answer.status == 200)
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return False
 
 

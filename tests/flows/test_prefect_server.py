@@ -5,12 +5,15 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import socket
 import sqlite3
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -97,9 +100,51 @@ def test_a_database_that_is_kept_and_of_no_use_is_made_anew(quick: Path, monkeyp
         assert database.execute("SELECT version_num FROM alembic_version").fetchall() != [("of another Prefect",)]
 
 
+@pytest.mark.slow
+def test_a_server_that_answers_after_a_pause_of_the_machine_is_not_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A minute passes within the first, the third, ... attempt, which fails."""
+    attempts: list[bool] = []
+
+    def paused(url: str, password: str | None) -> bool:
+        attempts.append(len(attempts) % 2 == 1 and answers(url, password))
+        return attempts[-1]
+
+    def monotonic() -> float:
+        return time.monotonic() + 30 * len(attempts)
+
+    if module._server is not None:
+        module._server.close()
+    warnings: list[str] = []
+    with private_prefect(warn=warnings.append) as server:
+        server.wait()
+        monkeypatch.setattr(module, "_CHECK_SECONDS", 0.0)
+        monkeypatch.setattr(module, "_HANGS_SECONDS", 15.0)
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=monotonic, sleep=time.sleep))
+        monkeypatch.setattr(module, "answers", paused)
+        while len(attempts) < 6:
+            time.sleep(0.05)
+        server.close()
+    assert warnings == []
+
+
 def test_a_health_check_with_a_password_goes_through_no_proxy(proxy: Proxy) -> None:
     assert not answers("http://127.0.0.1:1/api", password="x" * 32)
     assert proxy.asked == []
+
+
+def test_what_answers_with_anything_but_http_is_no_prefect_server() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+
+        def answer() -> None:
+            with listening.accept()[0] as connection:
+                connection.recv(65536)
+                connection.sendall(b"hello\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert not answers(f"http://127.0.0.1:{port}/api", password="x" * 32)
+        thread.join()
 
 
 @pytest.mark.slow
