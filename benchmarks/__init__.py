@@ -1,1 +1,1 @@
-"""Benchmarks of retrieval quality, build overhead and query time. Each prints a table and states the machine."""
+"""Benchmarks of retrieval quality, builds and query time. Each prints a table and states the machine."""

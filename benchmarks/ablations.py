@@ -2,11 +2,11 @@
 
     python -m benchmarks.ablations DATA WORK --stores DIR [--sets NAMES] [--methods NAMES] [--step N]
 
-DATA, WORK, the sets and the stores are those of `benchmarks.protocol`. Nothing is built: a retrieval setting switches
-each part off (`LEFT_OUT`). The first line of a method is its unchanged recall at 5 and 10 documents. Each further line
-is the loss (-) or gain (+) without one part: the mean of both recalls, over the even and over the odd questions. A star
-marks a 95 % interval over all questions that excludes zero (`benchmarks.bootstrap`). The last column counts the sets
-where leaving the part out is clearly worse and clearly better: a part that gains nothing over all sets is useless.
+DATA, WORK, NAMES and DIR are as for `benchmarks.protocol`. Nothing is built: a retrieval setting switches each part
+off (`LEFT_OUT`). The first line of a method is its unchanged recall at 5 and 10 documents. Each line after it is the
+loss (-) or gain (+) without one part: the change in the mean of both recalls, over the even and over the odd questions.
+A star marks a 95 % interval over all questions that excludes zero (`benchmarks.bootstrap`). The last column counts the
+sets where the method is clearly worse and clearly better without the part. A part that helps on no set is useless.
 
 `--step 4` uses a quarter of the questions.
 """
@@ -99,7 +99,7 @@ Recalls = npt.NDArray[np.float64]
 
 
 class RecallChange(NamedTuple):
-    """The change in mean recall over all depths without a part: for each half of the questions, and for all."""
+    """The change in mean recall, over all depths, when a part is switched off: for even, odd and all questions."""
 
     even: float
     odd: float
@@ -107,7 +107,7 @@ class RecallChange(NamedTuple):
 
     @classmethod
     def of(cls, without: Recalls, whole: Recalls) -> RecallChange:
-        """Compare two lists of recalls of the same questions, in the same order."""
+        """Compare recalls without a part and unchanged recalls, both ``(n_questions, n_depths)`` in the same order."""
         means, others = without.mean(axis=1), whole.mean(axis=1)
         each = means - others
         return cls(float(each[::2].mean()), float(each[1::2].mean()), difference(means.tolist(), others.tolist()))
@@ -117,14 +117,14 @@ class RecallChange(NamedTuple):
 
 
 class AblationTable(NamedTuple):
-    """The figures of one method: the unchanged recall by set, and the change without a part by part and set."""
+    """The figures of one method: the unchanged recalls by set, and the changes by switched-off part and set."""
 
     recalls: dict[str, Recalls]
     changes: dict[str, dict[str, RecallChange]]
 
 
 def left_out_of(method: str, methods: Sequence[str]) -> Mapping[str, Settings]:
-    """Return the parts of a method that can be switched off in a snapshot that has these methods."""
+    """Return the settings that switch off each part of a method. Parts that are methods must be in ``methods``."""
     parts = LEFT_OUT.get(method, {})
     return {part: settings for part, settings in parts.items() if part not in LEFT_OUT or part in methods}
 

@@ -4,9 +4,9 @@
     python -m benchmarks.backfill STATE --quick    400 and 800 documents: a minute
     python -m benchmarks.backfill STATE --real     2,500 documents with the default model
 
-STATE is a program that writes a corpus: `STATE 0 OUT --docs N`. `indexmill backfill` runs as its own process, and it
-and its child processes are sampled. Memory is the peak of their summed proportional share (PSS), without and with
-mapped files, which the system reclaims when memory is short. Prints a table with ratios to the row before; then, from
+STATE is a program that writes a corpus: `STATE 0 OUT --docs N`. `indexmill backfill` runs as its own process, which is
+sampled together with its child processes. Memory is the peak of their summed proportional share (PSS), without and with
+mapped files, which the system reclaims when memory is short. Prints a table with ratios to the previous row; then, from
 the existing parts, the memory and CPU time of each whole-corpus stage in a fresh process. Fails if memory grows as fast
 as the corpus or exceeds its bound, or if the CPU time per token grows.
 """
@@ -80,7 +80,7 @@ def corpus_of(state: Path, documents: int, folder: Path) -> Path:
 
 
 def backfill(corpus: Path, store: Path, chosen: argparse.Namespace) -> dict[str, Any]:
-    """Run the command on a corpus; return its report, with tokens and usage added."""
+    """Run `indexmill backfill` on a corpus; return its report, with tokens and usage added."""
     configuration = store.with_suffix(".yaml")
     settings: dict[str, Any] = {"store": str(store), "corpus": {"paths": [str(corpus)]}}
     if not chosen.real:
@@ -132,7 +132,7 @@ def check_bounds(rows: list[dict[str, Any]]) -> bool:
 
 
 def stages_of(store: Path) -> None:
-    """Recompute the whole-corpus stages from a store's parts in this process, and print their peaks."""
+    """Recompute the whole-corpus stages from a store's parts in this process; print their memory and CPU seconds."""
     from flows.build_run import run_build
     from schemas.config import load_configuration
     from tasks.core.executor import InlineExecutor

@@ -30,7 +30,7 @@ class MeanDifference(NamedTuple):
 
 @lru_cache(maxsize=4)
 def counts_of(questions: int, resamples: int = RESAMPLES, seed: int = 0) -> npt.NDArray[np.float64]:
-    """Count how often each resample draws each question, ``(resamples, questions)``: the same for all methods."""
+    """Return how often each resample draws each question, ``(resamples, questions)``: the same for every method."""
     drawn = np.random.default_rng(seed).multinomial(questions, np.full(questions, 1 / questions), resamples)
     return drawn.astype(np.float64)
 

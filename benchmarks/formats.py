@@ -3,10 +3,10 @@
     python -m benchmarks.formats FOLDER... [--include GLOB...] [--quick N] [--ocr LANGUAGES] [--json]
 
 Every file of a known format below the folders is read as in a build: in the scan process, one file after
-another, within the limits of the settings. --quick takes at most N files of a format, spread evenly over its list: with
-20, most folders take a minute. Times are CPU seconds of one core, which a busy machine does not change, and include the
-programs that a format calls. A format's first file includes importing its library. Memory is the peak of the scan
-process over the format's files.
+another, within the limits of the settings. --quick reads at most N files of each format, at even intervals of their
+sorted list; with 20, most folders take a minute. Times are CPU seconds of one core, which a busy machine does not
+change, and include the programs that a format calls. The time of a format's first file includes importing its library.
+Memory is the peak of the scan process over the format's files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FRESH = 200.0  # MiB of a process that has read nothing large; a larger process
 
 @dataclass
 class FormatResults:
-    """The results of a format's files. refused: counts by reason. pages: those of documents that record pages."""
+    """The results of a format's files. refused: rejected rows by reason. pages: the sum over documents with pages."""
 
     kind: str
     extractor: str
@@ -60,7 +60,7 @@ def files_below(folders: Sequence[str], settings: CorpusSettings) -> list[Source
 
 
 def chosen(files: Iterable[SourceFile], most: int) -> list[SourceFile]:
-    """Return at most `most` files of each format, spread evenly over its list; all if it is 0."""
+    """Return at most ``most`` files of each format, at even intervals of its list; all files if ``most`` is 0."""
     by_kind: dict[str, list[SourceFile]] = {}
     for file in files:
         by_kind.setdefault(file.kind, []).append(file)

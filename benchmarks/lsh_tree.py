@@ -1,4 +1,4 @@
-"""Measure what summaries of a growing corpus cost: calls and tokens of each insertion, and of a rebuild each time.
+"""Measure the cost of the summaries of a growing corpus: calls and tokens of each insertion, and of a rebuild instead.
 
     python -m benchmarks.lsh_tree STORE QUESTIONS.jsonl [--quick]
 
@@ -8,10 +8,11 @@ delimited texts) and the summary as output, both by `estimate_tokens`: four byte
 count differently. A node or request that was charged before is not charged again. EraRAG's protocol: half of the
 documents first, then ten insertions of 5 %.
 
-- The tree of all passages, compared with the store's: the benchmark sends the pipeline's requests.
-- Ten insertions, in random order and by question: each question adds its evidence and the documents that BM25 finds for
-  it, ten in all, as HotpotQA was collected; documents of no question are there from the start. (The order in the file
-  is random, that of a hash.) `floor` is the least cost of any function of the set: the summaries above a new passage.
+- The tree of all passages, compared with the store's: equal nodes show that the pipeline's requests were sent.
+- Ten insertions, in random order and by question. There, each question adds its evidence and the documents that BM25
+  finds for it, ten in all, as HotpotQA was collected; documents of no question come first. (The order in the file is
+  random, that of a hash.) `floor` is the least cost of any tree that depends only on the set of passages: the cost
+  of the summaries above a new passage.
 - One more document added to some documents: calls and tokens, compared with a rebuild.
 - The digest of the tree after the insertions in each order.
 
@@ -58,7 +59,7 @@ Cost = np.ndarray  # calls, tokens of prompts, tokens of answers: (3,) int64
 
 @dataclass(frozen=True)
 class TreeNode:
-    """A passage or a summary. cost: that of the summary; zero for a passage."""
+    """A passage or a summary. cost: the cost of generating the summary; zeros for a passage."""
 
     text: str
     digest: str
@@ -103,7 +104,7 @@ class TreeCorpus:
 
 
 class StoredPlanes(Hyperplanes):
-    """The hyperplanes of a store: its first block, then those of the seed."""
+    """The hyperplanes of a store: the first block as stored, later blocks generated from the seed."""
 
     def __init__(self, seed: int, first: np.ndarray) -> None:
         super().__init__(seed, first.shape[1])
@@ -115,7 +116,7 @@ class StoredPlanes(Hyperplanes):
 
 
 def order_by_question(snapshot: Snapshot, questions: Sequence[Question], documents: Sequence[str]) -> list[str]:
-    """Return the documents of no question, in random order, then the documents of each question in turn."""
+    """Return the documents of no question, in random order, followed by the documents of each question in turn."""
     hits_by_question = snapshot.retrieve_batch(
         [one.question for one in questions], method="bm25", k=GATHERED, explain=False
     )
@@ -160,7 +161,7 @@ class Growing:
         self._charged: set[bytes] = set()
 
     def tree(self, documents: Iterable[str]) -> list[Layer]:
-        """Return the layers over some documents, requesting missing summaries."""
+        """Return the layers over some documents; missing summaries are generated and charged."""
         below = self.corpus.lowest(documents)
         layers: list[Layer] = []
         while self.corpus.bounds.want_another(len(layers), len(below.ids)):
@@ -207,7 +208,7 @@ def all_ids(layers: Sequence[Layer]) -> list[str]:
 
 
 def above(layers: Sequence[Layer], new: Iterable[str]) -> list[str]:
-    """Return the summaries above at least one of the new passages."""
+    """Return the summaries that have at least one of the new passages below them."""
     passages = list(new)
     below = set(passages)
     summaries: list[str] = []
@@ -228,7 +229,7 @@ class Insertion:
 
 
 def insert(growing: Growing, order: Sequence[str], counts: Sequence[int]) -> tuple[list[Insertion], list[Layer]]:
-    """Insert documents in order, up to each count in turn; those up to the first count are present before."""
+    """Insert documents in order, from the first count up to each later one; return the insertions and last layers."""
     steps: list[Insertion] = []
     layers = growing.tree(order[: counts[0]])
     for before, now in pairwise(counts):

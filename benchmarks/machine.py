@@ -37,7 +37,7 @@ def differing(first: Path, second: Path) -> list[str]:
 
 
 class PrivateMemory:
-    """Watches the private memory of this process during a block. before, peak: the memory in MiB."""
+    """Samples the private memory of this process during a block, in MiB. before: at its start. peak: the maximum."""
 
     def __init__(self, interval: float = 0.004) -> None:
         self._interval = interval
@@ -74,7 +74,7 @@ class Stopwatch:
 
     @property
     def cpu(self) -> float:
-        """The CPU seconds of this process since then."""
+        """The CPU seconds of this process since the stopwatch was created."""
         return time.process_time() - self._cpu
 
     @property

@@ -3,7 +3,8 @@
     python -m benchmarks.misses STORE QUESTIONS.jsonl [--method fused] [-k 5] [--show 20] [--cause drowned]
 
 `indexmill evaluate --misses` lists missed documents and what was found instead. For every gold document that is not
-among the first k distinct documents, this adds the cause in the tri-graph, which all entity-based methods share:
+among the first k distinct documents, this adds the cause in the tri-graph, which all entity-based methods share. An
+entity is specific if at most 20 documents mention it.
 
     absent          the snapshot does not contain the document
     no name         the question names no entity

@@ -5,9 +5,9 @@
     python -m benchmarks.mutants tasks/core --tests tests/tasks tests/flows/test_build.py --pytest=-k=part
 
 Prints the surviving mutants as diffs. A survivor means a missing test or a change without effect: the developer
-decides. mutmut numbers the mutants of a function; the last digits choose a sample, the same one every time. It works in
-build/mutants, where the packages are links, and never changes the sources. It skips decorated functions and removes no
-statements.
+decides. mutmut numbers the mutants of a function; `--digits` samples them by last digit, so the sample is the same
+every time. mutmut works in build/mutants, where the packages are links, and never changes the sources. It skips
+decorated functions and removes no statements.
 """
 
 from __future__ import annotations

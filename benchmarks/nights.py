@@ -1,17 +1,17 @@
-"""Measure how much of the communities' texts nightly builds redo, from a warm and from a cold start.
+"""Measure how many of the communities' texts nightly builds redo, from a warm and from a cold start.
 
     python -m benchmarks.nights STATE FOLDER [--family heterograph] [--docs 600] [--nights 10]
     python -m benchmarks.nights STATE FOLDER --docs 60 --nights 2        # a minute or two, for daily use
 
 STATE is a program that writes the corpus as it was after a night: `STATE NIGHT OUT --docs N --nights LAST`. The stores
 are in FOLDER; those of an earlier run are reused. Night 0 is built, then each night twice: warm, like every refresh,
-and cold, in a copy of the store without its versions, so that only the communities are clustered anew.
+and cold, in a copy of the store without its versions, so that only the communities are computed from scratch.
 
 redone: the share of texts whose inputs do not occur in the previous night's version of the same series, warm or cold;
 with a language model each redone text is a call. For community_tree, texts are the reports on two or more members: a
-report is redone if the members of its community or the text of a member changed. For the heterograph, they are the
-attributes of entities, and the communities behind high-level elements. modularity: that of the first level, and the
-warm one as a share of the cold one; `-` if there is none or the run does not record it.
+report is redone if the members of its community or the text of a member changed. For the heterograph, texts are the
+attributes of entities, and the high-level elements, counted once per community. modularity: that of the first level,
+warm and cold, and the ratio of warm to cold; `-` if there is none or the run does not record it.
 
 The inputs of heterograph texts depend on no vector (near edges come later), so `--encoder hash` measures them in a
 fraction of the time; only passage ends, which depend on the encoder's tokens, differ. The communities of community_tree
@@ -37,7 +37,7 @@ from indexmill.snapshot import Snapshot
 
 
 class VersionTexts(NamedTuple):
-    """The texts of a version, by the digests of their inputs, and the modularity of its first communities."""
+    """The input digests of a version's texts, by kind of text, and the modularity of its first-level communities."""
 
     made_of: dict[str, set[str]]
     modularity: float | None
@@ -74,7 +74,7 @@ def build(store: Path, corpus: Path, settings: Path, family: str) -> VersionText
 
 
 def of_reports(snapshot: Snapshot) -> tuple[dict[str, set[str]], str]:
-    """Return the inputs of each level's reports, and the stage that records the first level's modularity."""
+    """Return the input digests of each level's reports, and the stage that records the first level's modularity."""
     table = snapshot.table("communities", ["level", "made_of", "members"]) if snapshot.shards("communities") else None
     made_of: dict[str, set[str]] = {}
     if table is not None:
@@ -85,7 +85,7 @@ def of_reports(snapshot: Snapshot) -> tuple[dict[str, set[str]], str]:
 
 
 def of_heterograph(snapshot: Snapshot) -> tuple[dict[str, set[str]], str]:
-    """Return the inputs of attributes and of each community's elements, and the stage that finds communities."""
+    """Return the input digests of attributes and of each community's elements, and the stage that finds communities."""
     tables = [name for name in ("attributes", "elements") if snapshot.shards(name)]
     return {name: set(snapshot.table(name, ["made_of"])["made_of"].to_pylist()) for name in tables}, "hetero_groups"
 

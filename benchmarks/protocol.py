@@ -8,15 +8,15 @@ stores of WORK up to date with the code and with `--precision`. `--families all`
 heterograph, which cost more.
 
 The results of every method are saved in WORK/results/NAME/METHOD.jsonl, in the format of `indexmill evaluate --output`.
-`--tables` prints the tables from these files, `--resume` asks only what they lack for the same version and settings,
-and `--baseline` compares with the results of an earlier run. `--set tri_graph.damping=0.85` tries a setting on all
-sets, for the method and for the default method, which combines it. Choose settings on `--half even` and report
-`--half odd`.
+`--tables` prints the tables from these files, `--resume` evaluates only methods without results for the same version
+and settings, and `--baseline` compares with the results of an earlier run. `--set tri_graph.damping=0.85` tries a
+setting on all sets, both in that method and in the default method, which combines it. Choose settings on `--half even`
+and report `--half odd`.
 
-The first table has recall at 5 and 10 documents and the mean difference of every method to the default method, with a
-95 % interval: the 2.5th and 97.5th percentile of 2,000 resamples of the questions. It marks sets where the default is
-more than 0.005 below the best of the others. The second table has the recall within token budgets, over hits in order;
-a hit that does not fit is skipped. `--readme` prints the README's table instead, and writes its figures to
+The first table has recall at 5 and 10 documents and each method's mean difference from the default method, with a 95 %
+interval: the 2.5th and 97.5th percentile of 2,000 resamples of the questions. It marks sets where the default is more
+than 0.005 below the best other method. The second table has the recall within token budgets, over hits in order; a hit
+that does not fit is skipped. `--readme` prints the README's table instead, and writes its figures to
 docs/measurements/recall.json (`benchmarks.readme_table`).
 """
 
@@ -80,7 +80,7 @@ def store_of(name: str, files: SetFiles, chosen: argparse.Namespace) -> Path:
 
 
 def measure(name: str, files: SetFiles, store: Path, chosen: argparse.Namespace) -> None:
-    """Evaluate every method on a set's questions and save the results; with `--resume`, only missing ones."""
+    """Evaluate every method on a set's questions and save the results; with `--resume`, only missing results."""
     folder = chosen.work / "results" / name
     questions = read_questions(files.questions)
     with indexmill.open(store) as snapshot:
@@ -121,7 +121,7 @@ def settings_of(snapshot: Snapshot, settings: Sequence[str]) -> dict[str, dict[s
 
 
 def read(folder: Path, sets: Sequence[str], methods: Sequence[str] | None) -> Results:
-    """Read the saved results, in the order of the registry, which begins with the default method."""
+    """Read the saved results by set and method. Methods are in the order of the registry: the default comes first."""
     results: dict[str, dict[str, list[QuestionResult]]] = {}
     for name in sets:
         paths = {method: folder / name / f"{method}.jsonl" for method in METHODS}
@@ -158,7 +158,7 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str
 
 
 def print_recall(results: Results) -> None:
-    """Print the recall of every method on every set, beside the default's, and milliseconds per question."""
+    """Print each method's recall on every set, its difference from the default's, and milliseconds per question."""
     rows = []
     for name, of_set in results.items():
         values = {method: {k: _values(name, each, k) for k in DEPTHS} for method, each in of_set.items()}

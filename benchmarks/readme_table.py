@@ -36,7 +36,7 @@ def read_columns(path: Path) -> dict[str, Column]:
 
 
 def column(command: str, snapshot: Snapshot, recall: Mapping[str, Sequence[float]], questions: int) -> Column:
-    """Return a column and the index it was measured on. recall: the recall at 5 and 10 documents, by method."""
+    """Return a column, which names its command and index. recall: the recall at 5 and 10 documents, by method."""
     manifest = snapshot.manifest
     encoder = cast(Mapping[str, Any], manifest.models["encoder"])
     return {

@@ -1,8 +1,8 @@
-"""Measure a corpus at full size: its backfill, nightly builds and reader, compared with an earlier program.
+"""Measure a corpus at full size: its backfill, nightly builds and reader, compared with an earlier version.
 
     python -m benchmarks.scale STATE FOLDER [--nights 2]                    all of techdocs, default model: two hours
     python -m benchmarks.scale STATE FOLDER --docs 3000 --encoder hash      for daily use: a few minutes
-    python -m benchmarks.scale STATE OTHER --python OLD/.venv/bin/python --checkout OLD     the same, another checkout
+    python -m benchmarks.scale STATE OTHER --python OLD/.venv/bin/python --checkout OLD     a different checkout
     python -m benchmarks.scale STATE FOLDER --beside OTHER                  both, and their ratios
 
 STATE is a program that writes the corpus as it was after a night: `STATE NIGHT OUT [--docs N]`; its folder has
@@ -11,9 +11,10 @@ STATE is a program that writes the corpus as it was after a night: `STATE NIGHT 
 The commands and the reader run in their own processes, with the interpreter and checkout of the options, so that the
 same code measures two versions of the program. A command's numbers cover all its processes: CPU seconds, and the peak
 of the proportional share of memory. Bytes and files of a night are those added to the store. The night of four
-documents applies four changes of the next night to the last. Reading is measured with encoding: the median of 40 single
-questions; the fastest of three batches of 48; `busy` rows beside two busy processes. A reader with a cache maps the
-files that another reader left there; an earlier program may have no cache.
+documents follows the last night and applies four changes of the next night. Reading is measured with
+encoding: the median of 40 single questions, and the fastest of three batches of 48. For `busy` rows, two other
+processes keep cores busy. A reader with a cache maps the files that an earlier reader left there; an earlier version of
+the program may have no cache.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class CheckoutProgram:
 
 
 def files_of(store: Path) -> dict[str, int]:
-    """Return the size in bytes of every lasting file of a store, by path."""
+    """Return the size in bytes of every file in a store's folders ``blobs``, ``work`` and ``refs``, by path."""
     paths = [*(store / "blobs").rglob("*"), *(store / "work").rglob("*"), *(store / "refs").rglob("*")]
     return {str(path): path.stat().st_size for path in paths if path.is_file()}
 
@@ -111,7 +112,7 @@ def write_state(chosen: Namespace, night: int, path: Path) -> None:
 
 
 def with_four_changes(before: Path, after: Path, out: Path) -> None:
-    """Write the earlier corpus with the first four documents, by id, that differ in the later one."""
+    """Write the earlier corpus with the first four documents, by id, that are new or changed in the later corpus."""
     rows, later = ({row["id"]: row for row in read_rows(path)} for path in (before, after))
     changed = sorted(name for name in later if rows.get(name) != later[name])[:4]
     rows |= {name: later[name] for name in changed}

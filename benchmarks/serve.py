@@ -48,7 +48,7 @@ class Load(NamedTuple):
 
 
 def library(arguments: argparse.Namespace, questions: Sequence[str], turns: Any) -> None:
-    """Measure the library's questions per second and send it, once for every message. Runs in its own process."""
+    """Measure the library's questions per second and send them, once per message. Runs in its own process."""
     with indexmill.open(arguments.store, processes=arguments.processes) as snapshot:
         batches = [questions[first : first + BATCH] for first in range(0, len(questions) - BATCH + 1, BATCH)]
         for batch in batches:  # warm-up
@@ -86,7 +86,7 @@ async def client(place: tuple[str, int], bodies: Sequence[bytes], number: int, e
 
 
 def clients(place: tuple[str, int], bodies: Sequence[bytes], turns: Any) -> None:
-    """Measure and send the load for the requested clients and seconds, once per message. Runs in its own process."""
+    """For each message (number of clients, seconds), run the clients and send their Load. Runs in its own process."""
 
     async def together(count: int, seconds: float) -> Load:
         began = time.perf_counter()

@@ -102,7 +102,7 @@ def _order(identity: str) -> str:
 
 
 def _generated(out: Path, command: Sequence[str], target: Path, *options: str) -> SetFiles:
-    """Run a program of the data folder, unless an earlier run completed."""
+    """Return the files of a generated set; run the data folder's program unless an earlier run of it completed."""
     files = SetFiles(out / "corpus.jsonl", out / "questions.jsonl")
     mark = out / "made"
     if not mark.exists():

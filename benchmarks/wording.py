@@ -22,7 +22,7 @@ def tracked(*paths: str) -> list[Path]:
 
 
 def docstrings(path: Path, tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield the place and the text of each docstring of a module."""
+    """Yield the location (`path:line`) and the text of each docstring of a module."""
     for node in ast.walk(tree):
         documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         if documented and (text := ast.get_docstring(node)):
@@ -30,7 +30,7 @@ def docstrings(path: Path, tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def messages(path: Path, tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield the place and the source of each error message in a module."""
+    """Yield the location (`path:line`) and the source of each error message in a module."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args:
             text = ast.unparse(node.exc.args[0])
@@ -39,7 +39,7 @@ def messages(path: Path, tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def paragraphs(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the place and the text of each paragraph of a page, without code, tables and headings."""
+    """Yield the location (`path:line`) and the text of each paragraph of a page, without code, tables and headings."""
     code, line = False, 1
     for block in path.read_text().split("\n\n"):
         if not code and len(block.split()) > 5 and block.lstrip("\n")[0] not in "#|<` ":

@@ -1,7 +1,7 @@
 """A build as a Prefect flow. `index` is the program, from top to bottom; each of its steps is a task run.
 
-Receipts in the store record the finished work: Prefect neither caches nor keeps results. Prefect shows the parameters
-of a flow, so they are names; an open build cannot be one, so tasks reach it by closure.
+Receipts in the store record the finished work, so Prefect neither caches nor keeps results. Prefect shows a flow's
+parameters, so the flow gets only a name; its tasks reach the open build by closure.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _READERS = min(4, CPU_COUNT)
 
 
 def index(order: Order) -> BuildOutcome:
-    """Bring a store up to date with its corpus, in the current flow run. Raises any error before the commit."""
+    """Bring a store up to date with its corpus, in the current flow run. Raises the error of a failed build."""
     order.progress = LoggingProgress(order.progress)
     with (
         order.interrupt.installed(),
@@ -80,7 +80,7 @@ def index(order: Order) -> BuildOutcome:
 
 
 def _manifest(order: Order, run: OpenRun, executor: Callable[[], Executor]) -> Manifest:
-    """Run the steps, again without any documents that a step cannot process; returns the manifest."""
+    """Run the steps and return the manifest. If a step cannot process documents, all steps run again without them."""
     build = run.build
     while True:
         build.executor = executor()
@@ -98,8 +98,8 @@ def _manifest(order: Order, run: OpenRun, executor: Callable[[], Executor]) -> M
 def _wait(future: PrefectFuture[Any]) -> None:
     """Wait for a task run, waking up every second to handle signals.
 
-    Python handles a signal in the main thread. If the kernel delivers it to another one, as it may while SIGCHLD is
-    pending in the main thread, nothing interrupts a wait without a timeout.
+    Python handles a signal in the main thread. If the kernel delivers it to a different thread, as it may while
+    SIGCHLD is pending in the main thread, nothing interrupts a wait without a timeout.
     """
     ended = threading.Event()
     future.add_done_callback(lambda _: ended.set())
@@ -169,7 +169,7 @@ def _never(*_: object) -> bool:
 
 @contextlib.contextmanager
 def _workers(order: Order, build: Build) -> Iterator[Callable[[], Executor]]:
-    """Yield a function that returns the executor of each attempt at a run.
+    """Yield a function that returns an executor for each attempt at the steps.
 
     If the corpus files are those of the previous run, there is probably nothing to do, so workers start only for
     the first call that needs one.
@@ -209,7 +209,7 @@ def _workers(order: Order, build: Build) -> Iterator[Callable[[], Executor]]:
 def state_of(error: BaseException, build: Build | None = None) -> State[Any] | None:
     """Return the state of a run or step that ended with an error; None for an unexpected error.
 
-    build: the build whose disk may be full.
+    build: the run's build, to tell whether an OSError is due to a full disk.
     """
     if isinstance(error, OSError) and build is not None:
         error = DiskFull.of_any(error, build.store.scratch(build.run_id), temporary_folder()) or error
@@ -223,7 +223,7 @@ def state_of(error: BaseException, build: Build | None = None) -> State[Any] | N
 
 
 def final_state(order: Order) -> State[Any]:
-    """Carry out an order; returns its final state. Its pages become artifacts."""
+    """Carry out an order and return its final state. On a server with users, the run's pages become artifacts."""
     try:
         with _no_spans_of_prefect():
             order.outcome = outcome = index(order)
@@ -254,7 +254,7 @@ def final_state(order: Order) -> State[Any]:
 
 @contextlib.contextmanager
 def _no_spans_of_prefect() -> Iterator[None]:
-    """Keep Prefect's spans, whose errors may quote texts, out of the trace, unless the user has set their variable."""
+    """Keep Prefect's spans, whose errors may quote texts, out of the trace, unless the user has enabled them."""
     if _SPANS in os.environ:
         yield
         return
@@ -267,12 +267,12 @@ _ORDER: ContextVar[Order] = ContextVar("order")
 
 @flow(name="indexmill-build", flow_run_name="{run}", persist_result=False)
 def build_flow(run: str) -> State[Any]:
-    """Run the build that a command requests. run: its id, or its store before it begins."""
+    """Run the build that a command requests. run: the id of the run, or its store before the run begins."""
     return final_state(_ORDER.get())
 
 
 def run_in_flow(order: Order) -> BuildOutcome:
-    """Carry out an order of a command in a flow run; raises the error that ended it.
+    """Carry out an order of a command in a flow run; raises the error of a run that fails.
 
     If the server is lost at the end, this only warns that the server does not show the outcome.
     """

@@ -69,7 +69,7 @@ class PlanOptions(TypedDict, total=False):
 
 
 class BuildOptions(PlanOptions, total=False):
-    """Further options of a build. note: stored with the version. approved: the plan to match."""
+    """Additional options of a build. note: stored with the version. approved: the plan that the build must match."""
 
     note: str
     clock: Clock
@@ -195,7 +195,7 @@ def open_run(
     """Hold the lease of a configuration's store and keep the run's record during the block.
 
     Raises LeaseLost if another run is at work or committed first, GateRefused if the store is on hold or an approved
-    plan does not match, and any error of the block, which the run's record then names.
+    plan does not match. Errors of the block are written to the run's record and raised.
     """
     began = time.monotonic()
     key_file = configuration.run.signing_key_file
@@ -257,13 +257,13 @@ def open_run(
 
 
 def _cautions(configuration: Configuration) -> list[str]:
-    """List warnings about the configuration of models behind endpoints, before they are called."""
+    """Return warnings about the configured endpoints of models, before any model is called."""
     cautions = open_llm(configuration.llm).cautions() if configuration.llm.asks else []
     return cautions + (open_embeddings(configuration.embed).cautions() if configuration.embed.asks else [])
 
 
 def _report_published(configuration: Configuration, run: Operation, progress: Progress) -> None:
-    """Write the report of the last version that a run published, if configured; the run may have failed since."""
+    """Write the configured report of the last version that a run published, even if the run has failed since."""
     if configuration.run.report is not None and run.published and run.version is not None:
         _write_report(configuration.run.report, run.store, run.version, progress.warn)
 
@@ -289,7 +289,7 @@ class Order:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[OpenRun]:
-        """Open the run and do its preflight; nested blocks share it. Raises as `open_run` and `preflight` do."""
+        """Open the run and do its preflight checks; nested blocks share it. Raises as `open_run` and `preflight` do."""
         if self.run is not None:
             yield self.run
             return
@@ -350,7 +350,7 @@ def backfill_inline(
 def parent_of(store: Store, progress: Progress) -> Parent | None:
     """Return the version that a build starts from, None before the first; warns if it is damaged.
 
-    If the newest version was withdrawn on publication, the parent has the content of the one that readers see.
+    If the newest version was withdrawn on publication, the parent has the content of the version that readers see.
     """
     newest = refs.newest(store)
     if newest is None:
@@ -367,7 +367,7 @@ def parent_of(store: Store, progress: Progress) -> Parent | None:
 
 
 def _refuse_candidate(run: Operation, build: Build, manifest: Manifest) -> None:
-    """Raise GateRefused if the candidate's recall is too low; it is kept, and the run's record names it."""
+    """Raise GateRefused if the candidate's recall is too low. The candidate is kept, and the run's record names it."""
     digest = digest_of(manifest.to_bytes())
     if build.measured is None or (build.parent is not None and build.parent.digest == digest):
         return

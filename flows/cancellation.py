@@ -17,7 +17,7 @@ _POLL_SECONDS = 10.0
 
 @contextlib.contextmanager
 def cancelled_by_prefect(interrupt: Interrupt) -> Iterator[None]:
-    """Stop the block's stages when the flow run is cancelled; Prefect itself signals only runs of a pool's worker."""
+    """Stop the block's stages when the flow run is cancelled. Prefect sends signals only to runs of its workers."""
     run_id, ended = flow_run.id, threading.Event()
 
     def poll() -> None:

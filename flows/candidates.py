@@ -71,7 +71,7 @@ def publish_candidate(store: Store, run_id: str, *, note: str = "", clock: Clock
 
 
 def _follower(store: Store, parent: int | None) -> tuple[int | None, Ref | None]:
-    """Return the parent of a candidate and the version after it, if any; skips versions withdrawn on publication."""
+    """Return the version that a candidate follows and the ref after it, if any; skips withdrawn versions."""
     removed = refs.removals(store)
     while (number := (parent or 0) + 1) in removed and removed[number].reason == "incomplete":
         parent = number

@@ -81,8 +81,8 @@ def private_cluster(
 ) -> Iterator[Client]:
     """Start worker processes on this machine, with their own TLS keys, and yield a client; they end with the block.
 
-    workers: their number; None for one per core. endpoints: those of the models that stages may call, whose keys
-    workers get.
+    workers: the number of processes; None for one per core. endpoints: the endpoints that stages may call; workers get
+    their keys.
 
     Raises IndexmillError if the worker processes do not start.
     """
@@ -128,9 +128,9 @@ def quiet_logs() -> Iterator[None]:
 def _private_environment(
     endpoints: Sequence[EndpointSettings], store: Path | str, places: Sequence[SourceSettings]
 ) -> Iterator[None]:
-    """Keep the secrets of `os.environ` from processes started during the block; nannies may start workers at any time.
+    """Keep the secrets of `os.environ` from processes started during the block: nannies may start workers at any time.
 
-    The secrets of the store and of the sources stay, since native code of this process reads them.
+    The secrets of the store and of the sources are not withheld, since native code of this process reads them.
 
     Dask leaves the variables for workers in `os.environ`, which is restored after the block.
     """

@@ -66,7 +66,7 @@ def copy_version(
     progress: Progress,
     clock: Clock = time.time,
 ) -> Copied:
-    """Publish a version of a store as the newest of another one, which is created if it does not exist.
+    """Publish a version of a store as the newest of another store, which is created if it does not exist.
 
     Every blob is checked against its digest on the way, and signatures are copied too. trust: the signers whose
     signatures the version must have; raises NotTrusted before reading it. Raises SnapshotNotFound for a version

@@ -52,7 +52,7 @@ class DaskExecutor:
         self._pulse = _Pulse(client, patience)
 
     def run(self, calls: Iterable[Call], *, priority: int = 0, keep_going: bool = False) -> Iterator[tuple[Call, Any]]:
-        """Submit calls a window ahead of their results.
+        """Run calls, submitted a window ahead, and yield each with its result, in the order of completion.
 
         Raises the error of a call, WorkerDied for a call whose workers died, and IndexmillError if the scheduler or all
         workers are lost; with `keep_going`, the first two are yielded as Failed.
@@ -107,7 +107,7 @@ class DaskExecutor:
                 future.release()  # unneeded calls are not started
 
     def stop(self, *, at_once: bool = True) -> None:
-        """Start no further call; running calls are not interrupted."""
+        """Start no more calls; running calls are not interrupted. at_once: False to await running model calls."""
         if at_once:
             self._at_once.set()
         self._stopped.set()
@@ -120,7 +120,7 @@ class DaskExecutor:
             raise StoppedError
 
     def quota(self, run: str, limits: CallLimits) -> RunQuota:
-        """Return the quota of a run, with its state in the scheduler's process."""
+        """Return the quota of a run, whose state is in the scheduler's process."""
         with self._lock:
             if run not in self._quotas:
                 self._quotas[run] = ClusterQuota(self._client, run, limits)
@@ -173,7 +173,7 @@ class _SchedulerLost(IndexmillError):
 
 
 class _Pulse:
-    """Checks in a thread that a scheduler answers, since it may never do; one in this process is checked directly."""
+    """Checks in a thread that the scheduler answers, since it may hang. A private cluster is also checked directly."""
 
     def __init__(self, client: Client, patience: float) -> None:
         self._client = weakref.ref(client)
@@ -188,7 +188,7 @@ class _Pulse:
         threading.Thread(target=self._ask, name="scheduler-pulse", daemon=True).start()
 
     def check(self) -> None:
-        """Raise if the scheduler has not answered or has had no workers for too long, or can never have any again."""
+        """Raise _SchedulerLost if the scheduler was silent or without workers for too long, or can have none again."""
         now = time.monotonic()
         cluster = getattr(self._client(), "cluster", None)
         if isinstance(cluster, PrivateCluster) and not cluster.alive:

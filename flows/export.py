@@ -235,8 +235,9 @@ def _not_empty(folder: Path, name: str) -> BadInput:
 def arriving(store: Store, target: Path, run_id: str, command: str) -> Iterator[Path]:
     """Yield a temporary path for a new file or folder beside the target; rename it to the target after the block.
 
-    It is removed if the block raises. Leftovers of dead runs of the command are removed first. Raises BadInput if the
-    target is a folder that is not empty by then, StoreNotWritable if the target cannot be written.
+    If the block raises, the temporary file or folder is removed. Leftovers of dead runs of the command are removed
+    first. Raises BadInput if the target is a folder that is not empty by then, StoreNotWritable if the target cannot be
+    written.
     """
     partial = target.with_name(f".{target.name}.{run_id}{_PARTIAL}")
     try:

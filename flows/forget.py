@@ -1,8 +1,8 @@
 """Forget documents from end to end: write tombstones, publish a version without them, and remove everything else.
 
-The tombstones come first: once they exist, no build brings the documents back. If the newest version contains one, a
-build publishes a version without them. Only then is anything removed. Each step has its own run record; after a crash
-or a refused build, the same call continues.
+The tombstones come first: once they exist, no build brings the documents back. If the newest version contains any of
+the documents, a build publishes a version without them. Only then is anything removed. Each step has its own run
+record; after a crash or a refused build, the same call continues.
 """
 
 from __future__ import annotations

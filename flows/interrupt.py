@@ -27,9 +27,9 @@ def handling_signals(handler: Callable[[int, FrameType | None], None]) -> Iterat
 class Interrupt:
     """The signal handler. While stages are at work, the first signal stops them and is raised once they have ended.
 
-    If raised at once, it would be lost in callbacks such as Dask's for garbage collection. After the stages, the first
-    signal changes nothing: the remaining steps, the commit included, take a moment and must not be left half done. A
-    second signal is raised immediately. The effect of the first is announced when it arrives.
+    If raised immediately, it would be lost in callbacks such as Dask's for garbage collection. After the stages, the
+    first signal changes nothing: the remaining steps, the commit included, take a moment and must not be left half
+    done. A second signal is raised immediately. A message announces the effect of the first signal when it arrives.
 
     The KeyboardInterrupt has the signal's name.
     """
@@ -84,7 +84,7 @@ class Interrupt:
 
     @contextlib.contextmanager
     def stops(self, build: Build) -> Iterator[None]:
-        """Stop the stages that the block runs when a signal arrives."""
+        """Stop the block's stages when a signal arrives, then raise the KeyboardInterrupt."""
         self._build, self._ending = build, False
         try:
             if self._came:

@@ -13,7 +13,7 @@ from tasks.llm.quota import Quota, RunQuota
 
 
 class LazyClusterExecutor:
-    """Runs light calls in this process, and starts the workers' executor, once, for the first heavy one."""
+    """Runs light calls in this process. The first heavy call starts the workers' executor for all later calls."""
 
     def __init__(self, start: Callable[[], Executor]) -> None:
         self._start = start
@@ -39,7 +39,7 @@ class LazyClusterExecutor:
         self._here.wait(seconds)
 
     def quota(self, run: str, limits: CallLimits) -> RunQuota:
-        """Return the quota of a run; it begins when workers start, which must reach its state."""
+        """Return the quota of a run. Its state is created when workers start, in a place that they can reach."""
         with self._lock:
             if self._there is None:
                 self._limits[run] = limits
@@ -66,7 +66,7 @@ class LazyClusterExecutor:
 
 
 class _LazyQuota:
-    """The quota of a run that may never have workers."""
+    """The quota of a run whose workers may never start; until they do, nothing is spent."""
 
     def __init__(self, executor: LazyClusterExecutor, run: str) -> None:
         self._executor, self._run = executor, run

@@ -1,4 +1,4 @@
-"""Exporting the ledger to a file, and importing such a file.
+"""Export of the ledger to a file, and import of an exported file.
 
 The file is JSON Lines: each line is a record of the ledger as stored, ordered by key; compressed if its name ends in
 `.gz`. The same ledger gives the same bytes.
@@ -193,7 +193,7 @@ def _import(
 
 
 def _add(store: Store, entry: LedgerEntry, dry_run: bool) -> bool:
-    """Store an answer unless there is one; True if it is new."""
+    """Store an answer unless the ledger has one for its key; return True if it is new. A dry run stores nothing."""
     if ledger.find(store, entry.key) is not None:
         return False
     if not dry_run:
@@ -203,7 +203,7 @@ def _add(store: Store, entry: LedgerEntry, dry_run: bool) -> bool:
 
 
 def _derived_from_forgotten(path: Path, forgotten: Forgotten) -> frozenset[str]:
-    """Return the digests of the ids of texts derived from forgotten documents, layer by layer."""
+    """Return the digests of the ids of texts that derive from forgotten documents, directly or through other texts."""
     derived: set[str] = set()
     while forgotten.tombstones:
         before = len(derived)

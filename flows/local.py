@@ -26,9 +26,9 @@ def build_under_prefect(
     waves: Waves | None = None,
     **options: Unpack[BuildOptions],
 ) -> BuildOutcome:
-    """Bring the store of a configuration up to date with its corpus; raises any error before the commit.
+    """Bring the store of a configuration up to date with its corpus; raises the error of a build that does not commit.
 
-    waves: those of a backfill. With a private server, checks that need neither it nor workers run before both start.
+    waves: the waves of a backfill. With a private server, preflight checks run before the server and the workers start.
     """
     command = "build" if waves is None else "backfill"
     with logged(command, configuration, progress) as log:

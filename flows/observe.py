@@ -25,7 +25,7 @@ _LONGEST = 1000
 
 
 class Observed:
-    """The telemetry of a run, which has a record and a build once it holds the lease. A failure only warns."""
+    """The telemetry of a run, whose record and build are set once the run holds the lease. Failures only warn."""
 
     def __init__(
         self, command: str, configuration: Configuration, span: telemetry.Span, warn: Callable[[str], None]
@@ -100,7 +100,7 @@ class Observed:
 
 @contextlib.contextmanager
 def observed(command: str, configuration: Configuration, warn: Callable[[str], None]) -> Iterator[Observed]:
-    """Trace and measure the run of the block."""
+    """Record the telemetry of the run that the block carries out."""
     about = {
         "indexmill.command": command,
         "indexmill.store": redacted(str(configuration.store)),
@@ -128,6 +128,6 @@ def outcome_of(record: Operation | None, error: BaseException | None) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return an error's message for telemetry; for foreign errors, which may contain a text, only the class name."""
+    """Return an error's message for telemetry; only the class name of foreign errors, which may quote a text."""
     ours = isinstance(error, (IndexmillError, KeyboardInterrupt)) and str(error)
     return redacted(f"{type(error).__name__}: {error}" if ours else type(error).__name__)[:_LONGEST]

@@ -96,7 +96,7 @@ class RunLineage:
     def ended(
         self, outcome: str, report: RunReport, manifest: Manifest | None, version: int | None, message: str | None
     ) -> None:
-        """Report the end. outcome: as in the record. manifest: any published one. message: that of any error."""
+        """Report the end. outcome: as in the run's record. manifest: of the published version. message: of an error."""
         if self._thread is None:
             return
         kinds = {"published": "COMPLETE", "unchanged": "COMPLETE", "interrupted": "ABORT", "superseded": "ABORT"}
@@ -173,7 +173,7 @@ class RunLineage:
         )
 
     def _inputs(self, report: RunReport | None) -> list[InputDataset]:
-        """List the sources of the corpus. The row count covers all sources, so it is attached only to a single one."""
+        """Return the sources of the corpus. The row count covers all sources, so only a single source gets it."""
         from openlineage.client.event_v2 import InputDataset
         from openlineage.client.facet_v2 import input_statistics_input_dataset
 

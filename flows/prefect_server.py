@@ -120,7 +120,7 @@ class PrivateServer:
         return process
 
     def _starts_without_cache(self) -> bool:
-        """Restart without the cached database, which may not suit this Prefect; returns True if the server answers."""
+        """Restart without the cached database, which this Prefect may reject; return True if the server answers."""
         if not self._from_cache or self._closed.is_set():
             return False
         self._end()

@@ -58,7 +58,7 @@ def promote(
 
 
 def remove_alias(store: Store, alias: str, *, note: str = "", clock: Clock = time.time) -> Promoted:
-    """Remove an alias; raises SnapshotNotFound, naming the existing ones, if there is no such alias."""
+    """Remove an alias; raises SnapshotNotFound, with a list of the existing aliases, if there is no such alias."""
     _check_alias(alias)
     with recorded(store, "promote", details=_details(alias, None, note), clock=clock) as run:
         before = refs.pointed(store, alias)

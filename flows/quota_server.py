@@ -1,9 +1,9 @@
 """The quota server keeps the state of a run's quota, and serves it at the port of a Dask scheduler.
 
-The state is in the process of the scheduler, which every worker can reach; for a local cluster that is the run's own. A
-plugin answers at the scheduler's port, protected like that port, and is removed together with the client that installed
-it, even if the client is killed. When a worker's connection ends, its waiting requests are dropped and its unsettled
-calls count as spent, since their cost is unknown.
+The state is in the process of the scheduler, which every worker can reach; a local cluster's scheduler is in the run's
+own process. A plugin answers at the scheduler's port, protected like that port, and is removed together with the client
+that installed it, even if the client is killed. When a worker's connection ends, its waiting requests are dropped and
+its unsettled calls count as spent, since their cost is unknown.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ _METHODS = frozenset({"reserve", "set_aside", "settle", "hold", "release", "paus
 
 
 class _Caller:
-    """The server's side of one connection. Messages are answered in any order, each by its number."""
+    """The server's side of one connection. Messages are answered in any order; an answer has its message's number."""
 
     def __init__(self, comm: Comm, quota: LocalQuota, owner: str) -> None:
         self._comm, self._quota, self._owner = comm, quota, owner

@@ -44,7 +44,7 @@ class Repaired:
 
     @property
     def whole(self) -> bool:
-        """True if these versions are now complete for readers and builds."""
+        """True if the checked versions are now complete for readers and builds."""
         fine = ("dropped",) if self.dry_run else ("dropped", "restored")
         return all(finding.outcome in fine for finding in self.findings)
 
@@ -82,12 +82,12 @@ def repair(
     progress: Progress,
     clock: Clock = time.time,
 ) -> Repaired:
-    """Check every blob that a version, or any version, needs, and restore or remove damaged ones.
+    """Check every blob that one version needs, or that any version needs, and restore or remove damaged blobs.
 
-    where: the store's path or URL. version: a number, an alias or `newest`. A store in a bucket is also restored from
-    this machine's cache. A dry run changes nothing and takes no lease. Raises SnapshotNotFound if there is no such
-    version, CorruptBlob if the record of the newest version is damaged and no copy has it, LeaseLost if another run is
-    at work.
+    where: the store's path or URL. version: a number, an alias or `newest`; None for all. A store in a bucket is also
+    restored from this machine's cache. A dry run changes nothing and takes no lease. Raises SnapshotNotFound if there
+    is no such version, CorruptBlob if the record of the newest version is damaged and no copy has it, LeaseLost if
+    another run is at work.
     """
     if is_bucket(where):
         cache = BlobCache.default()

@@ -47,8 +47,8 @@ class Resumed:
 def roll_back(store: Store, target: int, *, note: str = "", clock: Clock = time.time) -> RolledBack:
     """Make the manifest of an earlier version the newest again, under a new number, and put the store on hold.
 
-    Nothing is written unless every blob of that version exists with its length. Raises SnapshotNotFound for a version
-    that does not exist or was removed, CorruptBlob for an incomplete one, LeaseLost if another run is at work.
+    Nothing is written unless every blob of that version exists with its recorded length. Raises SnapshotNotFound for a
+    version that does not exist or was removed, CorruptBlob for an incomplete one, LeaseLost if another run is at work.
     """
     with operation(store, "rollback", details={"version": target, "note": note}, clock=clock) as run:
         old = refs.read(store, target)

@@ -30,7 +30,7 @@ ROTATED_FILES = 4
 
 
 class RunLog:
-    """The log of a run. progress: the progress that the run should use. lines: the log file's; None without one."""
+    """The log of a run. progress: for the run to use. lines: writes to the log file; None without a log file."""
 
     def __init__(self, progress: Progress, lines: Lines | None = None) -> None:
         self.progress = progress if lines is None else _Both(progress, lines)

@@ -53,7 +53,7 @@ def run_page(order: Order) -> str:
 
 
 def quality_page(order: Order) -> str | None:
-    """Return the page of the recall that a gate measured, beside the previous version's; None if none was measured."""
+    """Return the page of the recall that a gate measured, with the previous version's; None if none was measured."""
     quality = None if order.run is None else order.run.build.report.quality
     if quality is None:
         return None
@@ -75,7 +75,7 @@ def quality_page(order: Order) -> str | None:
 
 
 def cost_page(order: Order) -> str | None:
-    """Return the page of the cost of models behind endpoints, by stage and beside the plan; None if none was called."""
+    """Return the page of the cost of models behind endpoints, by stage and against any plan; None without either."""
     if order.run is None:
         return None
     report, plan = order.run.build.report, order.run.record.plan

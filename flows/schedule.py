@@ -51,8 +51,8 @@ def serve(
 ) -> None:
     """Run a command whenever the schedule comes due, until SIGTERM or Ctrl-C.
 
-    Either signal terminates a run at work, whose end is awaited. `tell` is called with lines about the runs.
-    These lines and the messages of the runs begin with the time.
+    Either signal terminates a run at work; `serve` returns when that run has ended. `tell` is called with lines about
+    the runs. These lines and the messages of the runs begin with the time.
     """
 
     def say(line: str) -> None:

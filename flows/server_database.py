@@ -21,7 +21,7 @@ from indexmill.store.regular_files import is_own
 
 
 def take_database(database: Path) -> bool:
-    """Copy the cached database to a new one; False if there is no usable one."""
+    """Copy the cached database to the new file ``database``; return False if no usable database is cached."""
     compiled, cached = _compiled(), _cached()
     if compiled is not None and _take(compiled, database):
         return True

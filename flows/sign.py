@@ -74,7 +74,7 @@ def sign(store: Store, version: int, private: str, *, clock: Clock = time.time) 
 def _provenance(store: Store, ref: Ref, manifest: Manifest) -> Mapping[str, object]:
     """Return the inputs of the manifest, its run and code, and its parent, as far as the store has them.
 
-    The code is that of the build that made the manifest: another run for a copied or restored version.
+    The code is that of the build that made the manifest, not of the run that copied or restored the version.
     """
     bill = manifest.artifact(SBOM)
     details = {

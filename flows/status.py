@@ -210,7 +210,7 @@ def _of_current(
 
 
 def _refused(past: Sequence[StoredRun], read_at: str) -> StoredRun | None:
-    """Return the last build that a gate refused, unless the index was brought up to date with its corpus or later."""
+    """Return the last build that a gate refused, unless the index matches that build's corpus or a newer one."""
     refused = [run for run in past if run.state == "refused" and run.start.command in _READ_THE_CORPUS]
     return refused[-1] if refused and refused[-1].started > read_at else None
 

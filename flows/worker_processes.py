@@ -28,7 +28,7 @@ class _WorkerNanny(Nanny):
         self._starts = 0
 
     async def instantiate(self) -> Status:
-        """Start the worker process; Dask calls this again when the process ends, but not before its first start."""
+        """Start the worker process, retrying a failed first start, for which Dask does not call this again."""
         if self._starts == _STARTS:
             await self.close(reason="the worker process does not start")
             return self.status

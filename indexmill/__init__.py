@@ -106,11 +106,11 @@ def follow(
     """Serve the newest version of a store, or the one an alias points to, and switch when a new one appears.
 
     The follower has the methods ``retrieve``, ``retrieve_batch``, ``answer`` and ``answer_batch`` of a snapshot; its
-    ``snapshot()`` pins one version for several calls. Every ``poll`` seconds it checks for another version, which may
-    be an older one after a rollback. It fetches that version, verifies every byte, and tries it out while the current
-    version keeps serving; then it switches at once. Queries in flight finish on the version they started on. A version
-    that fails is rejected; ``refusal`` and the log of ``indexmill.follower`` say why, and the next poll retries. While
-    a version is tried out, two versions are open.
+    ``snapshot()`` pins one version for several calls. Every ``poll`` seconds it checks for a different version, which
+    may be an older one after a rollback. It fetches that version, verifies every byte, and tries it out while the
+    current version keeps serving; then it switches for all later queries. Queries in flight finish on the version they
+    started on. A version that fails is rejected; ``refusal`` and the log of ``indexmill.follower`` say why, and the
+    next poll retries. While a version is tried out, two versions are open.
 
     poll: None to check only when ``look()`` is called. processes, cache, trust, encoder: as for ``open``.
     methods: the methods to warm up; by default the default method of each version. smoke: questions for which each of

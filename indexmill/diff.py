@@ -269,7 +269,7 @@ def _sorted(documents: list[pa.Table]) -> tuple[pa.Array, pa.Array]:
 
 
 def _moves(gone: pa.Array, come: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Pair rows with equal hashes, the n-th such row in ``gone`` with the n-th in ``come``; return their numbers."""
+    """Pair rows with equal hashes, the n-th such row in ``gone`` with the n-th in ``come``; return the row numbers."""
     at = pc.index_in(_numbered(gone), value_set=_numbered(come))
     return np.flatnonzero(at.is_valid()), at.drop_null().to_numpy().astype(np.int64)
 

@@ -39,7 +39,7 @@ _BY_THEMSELVES = {"yaml": "pyyaml", "socksio": "socksio"}
 
 
 def install(package: str, extra: str = "") -> str:
-    """Return the command that installs an importable package. extra: the extra to use, for a package in several."""
+    """Return the command that installs an importable package. extra: the extra to use if several contain it."""
     if extra:
         return f"pip install 'indexmill[{extra}]'"
     package = package.partition(".")[0]

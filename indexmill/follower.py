@@ -1,9 +1,9 @@
 """Follow a store: serve its newest version, or the one an alias points to, and switch when that changes.
 
-A new version is opened beside the old one. Every byte is verified, each method is used once, and the caller's smoke
-questions are run; only then does the follower switch, for all later queries at once. Queries in flight finish on the
-old version, which closes after the last of them. A version that fails is rejected: the old one keeps serving, and the
-reason is logged and stored in ``refusal``.
+A new version is opened while the old one is serving. Every byte is verified, each method is used once, and the caller's
+smoke questions are run. Only then does the follower switch, and all later queries use the new version. Queries in
+flight finish on the old version, which closes after the last of them. A version that fails is rejected: the old one
+keeps serving, and the reason is logged and stored in ``refusal``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RejectedVersion:
 
 
 class _Served:
-    """A snapshot with the number of its users."""
+    """A snapshot and the number of queries that use it."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -117,7 +117,7 @@ class Follower:
     def retrieve(
         self, question: str, *, options: RetrievalOptions | None = None, **changes: Unpack[RetrievalKeywords]
     ) -> list[Hit]:
-        """Retrieve as ``Snapshot.retrieve`` does, from the version served now; every hit has its number."""
+        """Retrieve as ``Snapshot.retrieve`` does, from the version served now; every hit has that version's number."""
         with self.snapshot() as snapshot:
             return snapshot.retrieve(question, options=options, **changes)
 
@@ -224,7 +224,7 @@ class Follower:
             self._check(fresh)
 
     def _switch_to(self, fresh: Snapshot) -> bool:
-        """Switch to another snapshot; False if the follower was closed meanwhile."""
+        """Switch to a newly opened snapshot; return False if the follower was closed meanwhile."""
         with self._lock:
             closed, old = self._closed.is_set(), self._served
             if not closed:
@@ -260,7 +260,7 @@ class Follower:
             self.look()
 
     def after_fork(self) -> None:
-        """Forget the polling thread, which a forked child does not have; the next query starts one."""
+        """Drop the polling thread, which does not exist in a forked child; the next query starts a new thread."""
         self._thread = None
 
     # Lifecycle

@@ -32,8 +32,8 @@ class Box(NamedTuple):
 class Hit:
     """One piece of evidence; a list of hits is sorted best first.
 
-    kind: ``passage``, or another kind that a family returns (a summary, a unit).
-    id: its id in the snapshot's tables.
+    kind: ``passage``, or a kind that only some families return, such as ``summary`` or ``unit``.
+    id: the passage's or node's id in the snapshot's tables.
     score: higher is better; comparable within one question and method only.
     document_ids: the documents the text comes from, sorted for a summary.
     tokens: the number of the text's tokens, as the embedder counts them; None if the snapshot does not record it.
@@ -74,7 +74,7 @@ class Hit:
 
     @property
     def unit(self) -> str | None:
-        """The kind of its pages: ``page``, ``slide``, ``cell``, ``sheet`` or ``chapter``; None without pages."""
+        """What the pages are: ``page``, ``slide``, ``cell``, ``sheet`` or ``chapter``; None without pages."""
         kind = self.metadata.get("format")
         return None if self.pages is None else UNITS.get(kind if isinstance(kind, str) else "", "page")
 
@@ -93,7 +93,7 @@ class Hit:
         return url_of(self.metadata, self.source)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the hit as a JSON object, without ``explanation``, pages and boxes if it has none."""
+        """Return the hit as a JSON object; ``explanation``, pages and boxes are left out if the hit has none."""
         fields: dict[str, Any] = {
             "kind": self.kind,
             "id": self.id,

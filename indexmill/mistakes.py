@@ -24,7 +24,7 @@ _UNSHOWN = re.compile("key|secret|token_provider|password|url|proxy", re.IGNOREC
 
 
 class WrongSettings(ValueError):
-    """Mistakes that a setting's validator found inside it, by name: ``{"k2": "there is no such setting"}``."""
+    """Mistakes that a setting's validator found in nested settings, by name: ``{"k2": "there is no such setting"}``."""
 
     def __init__(self, by_name: Mapping[str, str]) -> None:
         super().__init__("; ".join(f"{name}: {wrong}" for name, wrong in by_name.items()))
@@ -44,7 +44,7 @@ def mistakes(error: ValidationError, schema: Mapping[str, Any], above: str = "")
 
 
 def allowed_values(node: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    """Describe a setting's allowed values in words. node: its schema. schema: the whole schema, with its ``$defs``."""
+    """Describe a setting's allowed values in words. node: its schema. schema: the full schema, with its ``$defs``."""
     node = _resolved(node, schema)
     if "enum" in node or "const" in node:
         return _or([_quoted(value) for value in node.get("enum", [node.get("const")])])
@@ -83,7 +83,7 @@ def shown_value(value: object, key: str = "") -> str:
 
 
 def unknown_setting(name: object, siblings: Iterable[str], elsewhere: Iterable[str] = ()) -> str:
-    """Return the message for an unknown setting, with a similar sibling, else a similar key of ``elsewhere``."""
+    """Return the message for an unknown setting; it suggests a similar sibling, else a similar key of ``elsewhere``."""
     names = list(siblings)
     message = "there is no such setting"
     if near := difflib.get_close_matches(str(name), names, n=1):

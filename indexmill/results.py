@@ -100,7 +100,7 @@ def ranks_of(gold_ids: Sequence[str], documents: Sequence[str]) -> tuple[int | N
 
 
 def recall(gold_ids: Sequence[str], documents: Sequence[str], k: int) -> float:
-    """Return the fraction of the gold documents among the first k of these distinct documents."""
+    """Return the fraction of the gold documents that are among the first k of ``documents``, which are distinct."""
     return len(set(gold_ids).intersection(documents[:k])) / len(set(gold_ids))
 
 

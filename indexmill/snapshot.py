@@ -67,7 +67,7 @@ class Snapshot(Artifacts):
         assemblies: Assemblies | None = None,
         local: Callable[[Artifact], Path | None] = lambda _: None,
     ) -> None:
-        """open_local, assemblies, local: see ``Artifacts``."""
+        """Set up a snapshot. For open_local, assemblies and local, see ``Artifacts``."""
         version = None if ref is None else ref.version
         super().__init__(path, open_local, manifest, version, _pack_schema, assemblies, local)
         self.ref = ref
@@ -138,7 +138,7 @@ class Snapshot(Artifacts):
         report.result(about, list(map(len, rankings)))
 
     def _search(self, options: RetrievalOptions, questions: Sequence[str]) -> list[list[Hit]]:
-        """Return the hits for some questions; a fork waits for the first retrieval of a kind, which imports modules."""
+        """Return the hits for questions. A fork waits while the first retrieval of a kind imports modules."""
         kind = (
             options.method,
             options.explain,

@@ -53,7 +53,7 @@ METRICS: Mapping[str, Metric] = {
 
 
 class Span:
-    """A span of a trace, as a context manager; this class records nothing."""
+    """A span of a trace, as a context manager; this base class records nothing."""
 
     recorded = False
     """True if attributes reach a trace."""
@@ -70,14 +70,14 @@ class Span:
         """Add attributes."""
 
     def failed(self, kind: str) -> None:
-        """Mark the span as failed with an error's name; an error that leaves the block marks it, too."""
+        """Mark the span as failed with the name of an error, as an exception that leaves the block does."""
 
 
 _NOTHING = Span()
 
 
 class _Recorded(Span):
-    """A span of the API, which is the current span during its block."""
+    """An OpenTelemetry span, which is the current span inside its block."""
 
     __slots__ = ("_attached", "_span", "recorded")
 
@@ -205,7 +205,7 @@ def record(name: str, value: float, attributes: Attributes | None = None) -> Non
 
 
 class RetrievalReport:
-    """Reports a retrieval as one span and two metrics; stages are attributes, since spans can cost more than stages."""
+    """Reports a retrieval as one span and two metrics. Stages are attributes, since spans can cost more than stages."""
 
     def __init__(self) -> None:
         self.attributes: dict[str, Value] = {}

@@ -80,7 +80,7 @@ def flush() -> None:
 
 
 class _Once(logging.Filter):
-    """Passes each message once: a collector that is down all night is logged in one line."""
+    """A log filter that passes each message once, so that a collector that is down all night causes a single line."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ def _set_up(signal: str, exporters: list[str]) -> None:
 
 
 def _exporter(signal: str, name: str) -> Any:
-    """Open the exporter that the environment names; it reads its settings from the environment."""
+    """Create the exporter with this name for a signal; the exporter reads its own settings from the environment."""
     if name == "otlp":
         general = os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
         protocol = os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", general)
@@ -134,7 +134,7 @@ def _exporter(signal: str, name: str) -> Any:
 
 
 def _resource() -> Any:
-    """Describe this process as the environment does; the name of the service defaults to ``indexmill``."""
+    """Return the resource that the environment describes; the service name defaults to ``indexmill``."""
     from opentelemetry.sdk.resources import Resource
 
     import indexmill

@@ -2,7 +2,7 @@
 
 In an installation, these packages are inside the folder of this module, since their names are common: another project
 may have a package `tasks`, too. Processes of the pipeline import this module first: the command, Dask's schedulers and
-workers (`--preload indexmill_pipeline`) and deployed flows. In a checkout, the packages are beside this folder.
+workers (`--preload indexmill_pipeline`) and deployed flows. In a checkout, the packages are next to this folder.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROOT = _HERE if (_HERE / "flows").is_dir() else _HERE.parent
 
 
 def _foreign() -> str:
-    """Return the file of a foreign package that has one of the names and is already imported; empty if none."""
+    """Return the folder of another project's package that shadows one of the pipeline's; empty if there is none."""
     for name in _NAMES:
         paths = [Path(path).resolve() for path in getattr(sys.modules.get(name), "__path__", ())]
         if paths and ROOT / name not in paths:

@@ -21,7 +21,7 @@ _WEBHOOK = "indexmill-alerts"
 
 
 def filled(webhook: UUID) -> dict[str, Any]:
-    """Read the file and fill in the id of a webhook block."""
+    """Return the content of automations.yaml, with the id of the webhook block filled in."""
 
     def fill(value: Any) -> Any:
         if isinstance(value, dict):

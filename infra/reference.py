@@ -84,7 +84,7 @@ def _section(above: str, section: Node, schema: Node) -> Iterator[str]:
 
 
 def _sections(key: str, node: Node, schema: Node) -> Iterator[tuple[str, Node, Node]]:
-    """Yield the sections that a setting may contain, with their keys and the whole schema."""
+    """Yield (key, section, complete schema) for each section that a setting may contain."""
     if "$ref" in node:
         node = schema["$defs"][node["$ref"].rpartition("/")[2]]
         if "properties" in node:
@@ -124,7 +124,7 @@ def tables() -> Iterator[str]:
 
 
 def _values(array: Array) -> str:
-    """Describe what a reader checks of the values."""
+    """Describe the order and the bounds that a reader checks in an array's values."""
     bounds = [f"from 0 to {array.into}, ascending" * bool(array.into), "ascending" * array.rising]
     if array.below != "":
         bounds.append(f"{array.least or 0} to less than {array.below}")

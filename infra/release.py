@@ -86,7 +86,7 @@ def build(root: Path, text: str) -> list[Path]:
 
 
 def _bill(root: Path, wheels: Sequence[Path]) -> bytes:
-    """Return the bill of materials of the wheels. Raises SystemExit if constraints.txt pins other libraries."""
+    """Return the bill of materials of the wheels. Raises SystemExit if constraints.txt pins different libraries."""
     sys.path[:0] = map(str, wheels)  # importlib.metadata reads the metadata of wheels there
     importlib.invalidate_caches()
     software = installed("indexmill", "pipeline")

@@ -3,9 +3,9 @@
     python infra/vendor.py [--write]
 
 `indexmill/explore/vendor/vendor.json` names each package with its version, npm's integrity of the package, and the
-SHA-256 of each shipped file. Without --write the files of the pinned packages are compared with the files in the
-checkout. With --write they are written, and so are missing digests in vendor.json: to raise a version, change it there,
-clear `integrity` and the digests, and run this. Needs npm.
+SHA-256 of each shipped file. Without --write, this compares the files of the pinned packages with the files in
+the checkout. With --write, it writes the files, and adds missing digests to vendor.json. To upgrade a package, change
+its version there, clear `integrity` and the digests, and run this with --write. Needs npm.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "indexmill" / "explore" / "ven
 
 
 def packed(package: dict[str, Any], folder: Path) -> bytes:
-    """Download a package's archive from npm; checks its integrity, or records it if vendor.json has none."""
+    """Download a package's archive from npm and check its integrity; records the integrity if vendor.json has none."""
     name = f"{package['package']}@{package['version']}"
     done = subprocess.run(  # noqa: S603 - a package pinned by vendor.json
         ["npm", "pack", name, "--json", "--pack-destination", str(folder)],  # noqa: S607

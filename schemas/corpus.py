@@ -138,9 +138,9 @@ class CorpusSettings(CorpusSection):
 
     @property
     def places(self) -> tuple[SourceSettings, ...]:
-        """The sources other than this machine: `sources`, and those that URLs in `paths` stand for.
+        """The sources that are not files of this machine: the entries of `sources`, and the URLs in `paths`.
 
-        A source of records that names no field of ids uses that of `fields`.
+        A source of records that does not name its id field uses the one in `fields`.
         """
         named = {"id": self.fields.id}
         sources = (
@@ -153,5 +153,5 @@ class CorpusSettings(CorpusSection):
 
     @property
     def max_line_bytes(self) -> int:
-        """The maximum length of a line in memory: a text whose letters are all escaped takes three times its size."""
+        """The maximum length of a line of JSON in bytes; escaping non-ASCII letters can triple the size of a text."""
         return 3 * self.max_document_bytes + 65_536

@@ -181,7 +181,7 @@ def name_of_source(place: SourceSettings) -> str:
 
 
 def source_of_url(url: str) -> SourceSettings:
-    """Return the source for which a URL in `corpus.paths` stands: a bucket, sitemap (.xml), list (.txt) or page."""
+    """Return the source that a URL in `corpus.paths` stands for: a bucket, sitemap (.xml), list (.txt) or page."""
     if url.partition("://")[0].lower() not in {"http", "https"}:
         return BucketSettings(url=url)
     path = urlsplit(url).path.lower()

@@ -34,7 +34,7 @@ _Column: TypeAlias = pa.DataType | tuple[pa.DataType, str]
 
 
 def published(artifact: str, holds: str, *, nullable: tuple[str, ...] = (), **columns: _Column) -> pa.Schema:
-    """Declare a published table; the descriptions are not part of the schema, so files lack them."""
+    """Declare a published table. Its descriptions are not part of the schema, so files do not contain them."""
     pairs = {name: column if isinstance(column, tuple) else (column, "") for name, column in columns.items()}
     schema = private(nullable=nullable, **{name: kind for name, (kind, _) in pairs.items()})
     TABLES[artifact] = Table(holds, schema, {name: what for name, (_, what) in pairs.items()})

@@ -24,10 +24,10 @@ def put_pack(
 ) -> tuple[str, int]:
     """Store arrays as one blob; returns its digest and length.
 
-    there: digests of existing blobs, which are not stored, and to a bucket not uploaded, again.
+    there: digests of existing blobs, which are not stored or uploaded again.
 
     Small arrays are packed in memory, so that existing ones need no file. Large ones are written to a file in a new
-    folder of the run's scratch folder, so that two tasks, or a retried one, never collide; the file becomes the blob
+    folder of the run's scratch folder, so that two tasks, or two tries of one, never collide; the file becomes the blob
     without a copy. Raises DiskFull or StoreNotWritable if it cannot be written.
     """
     if sum(array.nbytes for array in arrays.values()) <= _SMALL:

@@ -39,7 +39,7 @@ _Count = Annotated[int, Field(ge=0)]
 
 
 class Kind(Record):
-    """The properties that many questions share, against which their answers are checked."""
+    """The properties that many questions of a batch share; their answers are checked against them."""
 
     task: str
     prompt_version: str
@@ -58,7 +58,7 @@ class BatchQuestion(Record):
 
 
 class BatchRequest(Record):
-    """The questions of a batch, their endpoint and run. input_tokens and output_tokens are upper bounds."""
+    """The questions of a batch, with their endpoint, model and run. input_tokens and output_tokens are upper bounds."""
 
     run_id: Word
     stage: str
@@ -170,7 +170,7 @@ def ask(store: Store, batch: str, request: BatchRequest) -> Batch:
 
 
 def record(store: Store, batch: Batch, step: Uploaded | Starting | Started | Ended) -> Batch:
-    """Record a step of a batch; the first record stands."""
+    """Record a step of a batch, and return the batch with it. An existing record of the step is kept."""
     name = type(step).__name__.lower()
     store.create(batch_name(batch.id, name), step.to_bytes())
     steps: dict[str, Any] = {name: get_record(store, batch_name(batch.id, name), type(step))}
@@ -227,7 +227,7 @@ def sweep(store: Store) -> None:
 
 
 def naming(store: Store, gone: Callable[[Iterable[str]], bool]) -> Iterator[tuple[Batch, Batch]]:
-    """Yield every open batch with questions about or for removed ids, and its copy without those questions."""
+    """Yield each open batch with questions about, or for, ids that are `gone`, and a copy without these questions."""
     for batch in begun(store):
         remaining = tuple(
             question for question in batch.request.questions if not gone((*question.about, question.makes))

@@ -1,8 +1,8 @@
 """Copies from which a store can be repaired: another store, an exported snapshot, the cache of a bucket's blobs.
 
-A blob is identified and verified by its digest, so a copy may itself be damaged, or be of another store. A record has
-no digest, so it is used only from a copy of the same store: all records readable in both are equal, and both contain
-the run that the record names.
+A blob is identified and verified by its digest, so a copy may itself be damaged, or be a copy of another store. A
+record has no digest, so it is taken only from a copy of the same store: all records readable in both are equal, and
+both contain the run that the record names.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Copy:
     """A source of blobs and records of a store."""
 
     def __init__(self, where: str, blob: Callable[[str], Path | None], files: Files | None = None) -> None:
-        """where: the copy's name in messages. blob: returns a digest's verified file. files: the store, for records."""
+        """Create a copy. where: its name in messages. blob: returns a digest's verified file. files: for records."""
         self.files = files
         self._where, self._blob = where, blob
 

@@ -40,7 +40,7 @@ build makes them again.
 **Setting aside** makes such races rare, and gives readers of a removed version some time. One collection records the
 names that nothing needs; a later one, at least `STALE` seconds afterwards, removes those that are still unneeded. A
 name that is used again needs no note: a ref, a run that may be resumed or a new modification time makes the next
-collection drop the name from its record. If it is set aside again, or its time is in the future, its wait starts anew.
+collection drop the name from its record. If it is set aside again, or its time is in the future, its wait starts again.
 Safety does not depend on clocks here: if clocks are hours apart, names are removed sooner or later than they should be.
 There is only one such record, and it contains only names that still exist.
 
@@ -211,7 +211,7 @@ def sweep(store: Store, clock: Clock) -> None:
 
 
 def _create(store: Store, prefix: str, named: Callable[[int, int], str], epoch: int, record: Record) -> str:
-    """Create a record under the next number of an epoch; returns its name."""
+    """Create a record under the next number of an epoch, and return its name, which `named(epoch, number)` makes."""
     number = (
         max((number for of_epoch, number in map(_parse_name, store.list(prefix)) if of_epoch == epoch), default=0) + 1
     )

@@ -1,7 +1,8 @@
 """Traces of documents in other data, such as messages, notes and rejected rows.
 
 A content hash, and an id or a title of five characters or more, counts wherever it appears as a separate word; shorter
-ids and titles are ignored. Any 23 consecutive characters of title, text, source or metadata count; of 16, most do.
+ids and titles are ignored. Any 23 consecutive characters of a title, text, source or metadata value count; of 16 to
+22 characters, only some do.
 """
 
 from __future__ import annotations

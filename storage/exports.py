@@ -75,7 +75,7 @@ def lay_out(store: Store, manifest: Manifest, folder: Path, copied: Callable[[Ar
     """Copy a snapshot into an empty folder as `indexmill.store.exported` reads it, and sync it.
 
     The manifest is written last. `copied` is called with every artifact. Raises CorruptBlob for a blob whose bytes do
-    not match its digest, DiskFull without space, StoreNotWritable without permission.
+    not match its digest, DiskFull or StoreNotWritable if the folder cannot be written.
     """
     folders = {folder}
     for artifact in manifest.artifacts:
@@ -97,7 +97,7 @@ def lay_out(store: Store, manifest: Manifest, folder: Path, copied: Callable[[Ar
 
 
 def write_file(path: Path, pieces: Iterable[bytes]) -> None:
-    """Write a new file, and sync it. Raises DiskFull without space, StoreNotWritable without permission."""
+    """Write and sync a new file. Raises DiskFull or StoreNotWritable if it cannot be written."""
     with writing_export(path), _new_file(path) as descriptor:
         for piece in pieces:
             write_all(descriptor, piece)
@@ -107,7 +107,7 @@ def write_file(path: Path, pieces: Iterable[bytes]) -> None:
 def write_table(path: Path, schema: pa.Schema, pieces: Iterable[pa.Table]) -> None:
     """Write a table in pieces as a new Parquet file, and sync it; the rows and pieces determine its bytes.
 
-    Raises DiskFull without space, StoreNotWritable without permission, ValueError for a piece with another schema.
+    Raises DiskFull or StoreNotWritable if it cannot be written, ValueError for a piece with a different schema.
     """
     with writing_export(path), _new_file(path) as descriptor:
         with writer(_Sink(descriptor), schema) as parquet:
@@ -176,7 +176,7 @@ def _new_file(path: Path) -> Iterator[int]:
 
 
 def writing_export(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Like `writing`, for a path of an export."""
+    """Turn write errors into a StoreError, as `writing` does, with advice for a user who exports."""
     return writing(
         path,
         full="free some space or export to another disk",

@@ -35,7 +35,7 @@ def install(hook: Hook | None) -> None:
 
 
 def arm(at: int, mode: str = "kill") -> None:
-    """Reset the count, and let crossing number `at` of this process fail as `INDEXMILL_FAULT` describes; 0: none."""
+    """Reset the count, and make crossing number `at` of this process fail as `INDEXMILL_FAULT` describes; 0: none."""
     global _at, _mode, _crossed
     if mode not in (*_ERRORS, "kill", "short", "torn"):
         raise ValueError(f"{mode!r} is not a fault: use kill, short, torn or one of {', '.join(_ERRORS)}")

@@ -60,7 +60,8 @@ _counter = itertools.count()
 def init_folder(path: Path | str) -> FolderStore:
     """Create a store in a folder, or open the existing store; safe to call from many processes at once.
 
-    Raises ConfigurationError if the folder has other content or its path is not UTF-8, otherwise StoreNotWritable.
+    Raises ConfigurationError if the folder has other content or its path is not UTF-8, StoreNotWritable if it cannot
+    be created.
     """
     root = _root(path)
     if not is_utf8(str(root)):
@@ -80,7 +81,7 @@ def init_folder(path: Path | str) -> FolderStore:
 
 
 def check_free(path: Path | str) -> None:
-    """Raise ConfigurationError if a path is neither a store nor free for one: a file, or a folder of other files."""
+    """Raise ConfigurationError if a path is a file, or a folder that has other content than a store."""
     root = _root(path)
     _check_no_file(root)
     others = _others(root) if root.exists() else []
@@ -178,7 +179,7 @@ class FolderStore(Store):
         return digest
 
     def discard_blob(self, digest: str) -> bool:
-        """Remove a damaged blob; checks it under another name, since a process may be restoring it now."""
+        """Remove a damaged blob. Renames it before checking it, since a process may be restoring it under its name."""
         path = self.root / blob_path(digest)
         with writing_to_store(path):
             aside = _temporary_path(self.root)
@@ -265,7 +266,7 @@ class FolderStore(Store):
         return None if status is None else Stat(status.st_size, status.st_mtime)
 
     def now(self) -> float:
-        """Return the time of the file system, from a new file; this machine's if no file can be created."""
+        """Return the file system's time, from a new file; the time of this machine if no file can be created."""
         try:
             with tempfile.TemporaryFile(dir=self.root / TEMPORARY) as file:
                 return os.fstat(file.fileno()).st_mtime

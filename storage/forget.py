@@ -1,4 +1,4 @@
-"""Forget documents: withdraw every version that contains one, and remove at once all data that may contain one.
+"""Forget documents: withdraw every version that contains one, and immediately remove all data that may contain one.
 
 A version without a document, and everything in its lineage, is a function of a corpus without it. So the blobs that
 such versions need stay, as do parts of shards that cannot contain the document. Everything else is removed, without a
@@ -96,7 +96,7 @@ class ForgetRecord(Record):
 
 @dataclass(frozen=True)
 class Forgetting:
-    """The data to remove."""
+    """The data that must be removed to forget documents."""
 
     versions: tuple[int, ...]
     aliases: dict[str, tuple[int, int]]
@@ -154,7 +154,7 @@ class Search:
 
     @property
     def clean(self) -> list[Ref]:
-        """The versions that stay."""
+        """The refs of the existing versions that contain none of the documents."""
         return [ref for ref in self.there if ref not in self.holding]
 
     @cached_property
@@ -168,7 +168,7 @@ class Search:
         return tuple((answers or self._answers).unaccounted(lambda: self._accounted, gone))
 
     def derived(self) -> dict[str, set[str]]:
-        """Return, by document, the SHA-256 of the ids of its passages and of texts that models made of them."""
+        """Return, by document, the SHA-256 of the ids of its passages and of the texts that models made from them."""
         digests = {}
         for document_id in self.document_ids:
             passages = self.passages.get(document_id, set())
@@ -177,7 +177,7 @@ class Search:
         return digests
 
     def names(self, ids: Iterable[str]) -> bool:
-        """Return True if an id belongs to a document, one of its passages, or a text made of those."""
+        """Return True if an id belongs to a document, one of its passages, or a text made from them."""
         return any(document_digest(name) in self._digests for name in ids)
 
     @cached_property
@@ -194,7 +194,7 @@ class Search:
 
     @cached_property
     def _accounted(self) -> NDArray[np.uint64]:
-        """The ids of all documents and passages before anything was removed, `hashed`."""
+        """The `hashed` ids of all documents and passages in the store, as they were before anything was removed."""
         hashes = [hashed(())]
         for digest, _ in blobs_of(self.store):
             with contextlib.suppress(StoreError):  # the content of a damaged blob is unknown
@@ -253,7 +253,7 @@ class Search:
 
 
 def dry_run(store: Store, search: Search) -> Forgetting:
-    """Find the data that `remove` would remove; before a needed build, also blobs that the new version will share."""
+    """Find the data that `remove` would remove; if a build must come first, also blobs that its version will share."""
     rows = {name: count for name, (_, count) in _quarantines(store, search.traces)}
     records = (*(name for name, _ in _tainted(store, search.traces)), *_others(store, search.traces))
     receipts, blobs = _parts(store, search, without=rows)

@@ -365,7 +365,7 @@ def _check_whole(store: Store, newest: Ref, blobs: Collection[str]) -> None:
 
 
 def _aside(store: Store, stats: Mapping[str, Stat], names: Collection[str], now: float) -> dict[str, Since]:
-    """Return names that were set aside and not stored since, except with a time in the future (a wrong clock)."""
+    """Return the `names` that were set aside and not stored since; times in the future (a wrong clock) do not count."""
     unneeded = set(names)
     return {
         name: since
@@ -379,7 +379,7 @@ def _aside(store: Store, stats: Mapping[str, Stat], names: Collection[str], now:
 def _due(
     unneeded: Mapping[str, Receipt | None], names: Iterable[str], ripe: Collection[str], needed: set[str]
 ) -> tuple[str, ...]:
-    """Return the ripe names, in order, without blobs that are needed or named by a receipt that stays."""
+    """Return the names set aside long enough (`ripe`), except blobs that are needed or named by a remaining receipt."""
     for name, receipt in unneeded.items():
         if receipt is not None and name not in ripe:
             needed |= set(receipt.outputs.values())
@@ -413,7 +413,7 @@ def _old_runs(all_runs: list[StoredRun], kept_versions: list[Ref], before: float
 
 
 def _old_records(store: Store, old: set[str], run_ids: set[str], before: float) -> Iterator[str]:
-    """Yield the records to remove, a run's start first: without an end a run looks killed. Open batches stay."""
+    """Yield the old records; a run's start precedes its end, since a start alone looks killed. Open batches stay."""
     stats = store.stats(run_prefix())
     for name in sorted(stats, key=lambda name: (name.split("/")[1], not name.endswith("/start.json"))):
         run_id = name.split("/")[1]
@@ -430,7 +430,7 @@ def _old_records(store: Store, old: set[str], run_ids: set[str], before: float) 
 
 
 def receipts_of(store: Store) -> Iterator[tuple[str, Receipt | None]]:
-    """Yield every receipt by name; None for one that cannot be read, which is treated as missing."""
+    """Yield (name, receipt) for every receipt; None for a receipt that cannot be read, which is treated as missing."""
     for name in store.list("work/"):
         yield name, find_record(store, name, Receipt)
 

@@ -65,7 +65,7 @@ def record(store: Store, entry: LedgerEntry, stands: Callable[[LedgerEntry], boo
 
 
 def scan(store: Store, advanced: Callable[[], object] = lambda: None) -> Iterator[tuple[str, int, LedgerEntry | None]]:
-    """Yield every answer by name, with its size in bytes: see `prompt_records.scan`; a prefix covers 1/256 of them."""
+    """Yield every answer, as `prompt_records.scan` does; `advanced` is called 256 times, once for each prefix."""
     return prompt_records.scan(store, ledger_prefixes(), LedgerEntry, advanced)
 
 

@@ -107,5 +107,5 @@ def blobs(lineage: Lineage) -> set[str]:
 
 
 def read(store: Store, digest: str) -> Lineage:
-    """Read the lineage of this digest; CorruptBlob if it is missing or damaged."""
+    """Read the lineage that has the given digest; CorruptBlob if it is missing or damaged."""
     return get_record_blob(store, digest, Lineage)

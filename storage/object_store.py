@@ -60,7 +60,7 @@ class ObjectStore(Store):
     """A store at a URL; see `storage.protocol.Store` for the contract of each method."""
 
     def __init__(self, url: str) -> None:
-        """Raises SnapshotNotFound if there is no store, UnsupportedFormat or CorruptBlob if it cannot be used."""
+        """Open a store. Raises SnapshotNotFound if there is none, UnsupportedFormat or CorruptBlob if unusable."""
         self._bucket = Bucket(url)
         self._files = BucketFiles(self._bucket, BlobCache.default())
         if self.url not in _checked:  # a worker opens its store for each part
@@ -100,7 +100,7 @@ class ObjectStore(Store):
         return digest
 
     def blob_size(self, digest: str) -> int | None:
-        """Return a blob's length or None; many calls use one listing, as only the lease's holder removes blobs."""
+        """Return a blob's length or None. Many calls share a listing, since only the lease's holder removes blobs."""
         with self._lock:
             self._size_calls += 1
             if self._size_calls == _MANY:
@@ -112,7 +112,7 @@ class ObjectStore(Store):
         return None if entry is None else entry.bytes
 
     def blob_sizes(self, digests: Collection[str]) -> Mapping[str, int]:
-        """Return the lengths of the blobs that exist; several are listed at once."""
+        """Return the lengths of the blobs that exist; for more than a few digests, from one listing of all blobs."""
         names = {blob_path(digest): digest for digest in digests}
         if len(names) > _SEVERAL:
             listed = self._bucket.entries("blobs/")
@@ -159,7 +159,7 @@ class ObjectStore(Store):
         return {entry.name: Stat(entry.bytes, entry.modified) for entry in self._bucket.entries(prefix)}
 
     def now(self) -> float:
-        """Return the time of the service, from a new object; this machine's if no object can be created."""
+        """Return the service's time, from a new object; the time of this machine if no object can be created."""
         name = f"{TEMPORARY}/clock-{secrets.token_hex(8)}"
         try:
             self._bucket.put(name, b"")
@@ -209,7 +209,7 @@ class ObjectStore(Store):
         self._bucket.pace = pace
 
     def requests(self) -> Mapping[str, int]:
-        """Return the requests that this object has sent, and their bytes."""
+        """Return the number of requests that this object has sent, by kind, and their bytes."""
         return dataclasses.asdict(self._bucket.requests)
 
     def sweep(self, now: float, keep: str = "") -> int:

@@ -82,7 +82,7 @@ class OverlayStore(Store):
         return {**self.below.blob_sizes([digest for digest in digests if digest not in here]), **here}
 
     def open_local(self, digest: str) -> Path:
-        """Return the blob's own file; a file of the store below is verified on first use per process."""
+        """Return the blob's file above, which is not verified, or else the verified file of the store below."""
         path = self.above / blob_path(digest)
         if path.exists():
             return path

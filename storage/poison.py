@@ -31,7 +31,7 @@ class Poison(Record):
 
 
 def record(store: Store, poison: Poison) -> None:
-    """Record a finding; the first record that can be read stands."""
+    """Record a document that a stage cannot process; an existing record is kept if it can be read."""
     name = poison_name(poison.maker, poison.content_hash)
     while not store.create(name, poison.to_bytes()):
         if find_record(store, name, Poison) is not None:

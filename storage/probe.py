@@ -30,7 +30,7 @@ _BLOB = 20 << 20
 
 @dataclass(frozen=True)
 class Probe:
-    """A tested promise."""
+    """A promise that was tested, and the problem found, if any."""
 
     promise: str
     problem: str
@@ -44,7 +44,7 @@ class Probe:
 
 
 def check_quickly(bucket: Bucket) -> None:
-    """Raise StoreError if a second create of a name is not refused, or a record cannot be read or listed at once."""
+    """Raise StoreError if a second create of a name succeeds, or a new record cannot immediately be read and listed."""
     with _folder(bucket) as folder:
         for promise, attempt in (("create only", _create_only), ("read after write", _read_after_write)):
             problem = attempt(bucket, folder)

@@ -14,8 +14,9 @@ from indexmill.store.record import Record
 class Process(Record):
     """A process and its machine, as precisely as the system reports them.
 
-    `space` names the boot and the process-id namespace: ids are comparable only within one. `started` is its start in
-    kernel ticks, which distinguishes it from a later process with the same id. Both are empty without /proc.
+    `space` identifies the boot and the process-id namespace, within which ids are comparable. `started` is the start
+    time in kernel ticks, which distinguishes the process from a later one with the same id. Both are empty without
+    /proc.
     """
 
     host: str

@@ -49,7 +49,7 @@ class PromptRecord(Record):
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """Read a record. Raises CorruptBlob unless its digest matches its content, UnsupportedFormat if it is newer.
+        """Read a record. Raises CorruptBlob if its digest does not match, UnsupportedFormat if its format is newer.
 
         The messages quote no content of the record.
         """
@@ -72,12 +72,12 @@ _R = TypeVar("_R", bound=PromptRecord)
 
 
 def read(store: Store, name: str, kind: type[_R]) -> _R:
-    """Read the record of a name; NotFound if there is none, CorruptBlob if it is damaged or has a different key."""
+    """Read the record with this name; NotFound if there is none, CorruptBlob if it is damaged or has another key."""
     return _checked(store.get(name), store, name, kind)
 
 
 def find(store: Store, name: str, kind: type[_R]) -> _R | None:
-    """Return the record of a name; None if it is missing or cannot be read."""
+    """Return the record with this name; None if it is missing or cannot be read."""
     with contextlib.suppress(NotFound, CorruptBlob):
         return read(store, name, kind)
     return None
@@ -86,7 +86,7 @@ def find(store: Store, name: str, kind: type[_R]) -> _R | None:
 def scan(
     store: Store, prefixes: Iterable[str], kind: type[_R], advanced: Callable[[], object] = lambda: None
 ) -> Iterator[tuple[str, int, _R | None]]:
-    """Yield every record by name, with its size in bytes, ordered by key; None for one that cannot be read.
+    """Yield (name, size in bytes, record), ordered by key; the record is None if it cannot be read.
 
     Keeps the names of one prefix in memory at a time; `advanced` is called after each prefix.
     """

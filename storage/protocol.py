@@ -78,7 +78,7 @@ class Store(Protocol):
         ...
 
     def get(self, name: str) -> bytes:
-        """Return the record of a name; NotFound if there is none."""
+        """Return the record with this name; NotFound if there is none."""
         ...
 
     def list(self, prefix: str) -> Names:
@@ -125,7 +125,7 @@ class Store(Protocol):
     def limit(self, pace: ByteRateLimit) -> None:
         """Transfer files to or from the store at this pace from now on, in all threads that use the object.
 
-        Once the pace is stopped, methods that transfer files raise its Stopped.
+        Once the pace is stopped, methods that transfer files raise TransferStopped.
         """
         ...
 

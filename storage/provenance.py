@@ -27,7 +27,7 @@ _Ids = NDArray[np.uint64]
 
 
 def hashed(ids: Iterable[str]) -> _Ids:
-    """Return ids as numbers, (n,) uint64, ascending and distinct."""
+    """Return 64-bit hashes of ids, (n,) uint64, ascending and distinct."""
     return np.unique(np.fromiter((_number(document_digest(name)) for name in ids), np.uint64))
 
 
@@ -83,7 +83,7 @@ class AnswerProvenance:
             yield refusal_name(key) if self._refused[row] else ledger_name(key)
 
     def made_of(self, ids: _Ids, accounted: Callable[[], _Ids]) -> set[str]:
-        """Return the SHA-256 of the ids of all texts made, layer by layer, from these ids, except `accounted` ids."""
+        """Return the SHA-256 of the ids of all texts made, directly or not, from these ids, except `accounted` ids."""
         if not len(self._ids):
             return set()
         every, about, outputs = self._numbered()
@@ -98,7 +98,7 @@ class AnswerProvenance:
         return {self._makes[32 * row : 32 * row + 32].hex() for row in rows}
 
     def _numbered(self) -> tuple[_Ids, NDArray[np.int64], NDArray[np.int64]]:
-        """Return the distinct ids, and the positions among them of each row of `_ids` and of `_output_ids`."""
+        """Return the distinct ids, and the position in them of each entry of `_ids` and of `_output_ids`."""
         every, where = np.unique(np.concatenate([self._ids, self._output_ids]), return_inverse=True)
         return every, where[: len(self._ids)], where[len(self._ids) :]
 

@@ -1,8 +1,8 @@
 """Publish a snapshot: the manifest is stored once every blob it names exists, and the ref is created last.
 
-Then every blob is checked again: a run that was suspended before it created the ref may have lost its lease, and blobs
-to a collection. Missing blobs are restored if possible, or the version is withdrawn; `storage.deletions` explains why
-that is enough.
+Then every blob is checked again: a run that was suspended before it created the ref may have lost its lease, and a
+collection may have removed some blobs. Missing blobs are restored if possible, or the version is withdrawn;
+`storage.deletions` explains why that is enough.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def publish(
     Raises CorruptBlob if a blob is missing or has the wrong length, StoreError for a manifest that is too long for
     readers, LeaseLost if another run took over, published first or may be removing its blobs. If the check after
     the ref finds the version incomplete, it is withdrawn: VersionWithdrawn, or DiskFull if a full disk prevented its
-    completion. A StoreError after the ref was created says so. Until the ref exists, readers see nothing of the
-    version; calling again after a crash is safe.
+    completion. A StoreError that is raised after the ref was created says so in its message. Until the ref exists,
+    readers see nothing of the version; calling again after a crash is safe.
     """
     lease.check()
     data = manifest.to_bytes()
@@ -140,10 +140,11 @@ class _NotWhole(Exception):
 
 
 def _check_again(store: Store, lease: Lease, there: Collection[str], at_hand: Mapping[str, bytes]) -> None:
-    """Restore missing blobs of a published version from those available.
+    """Restore missing blobs of a published version.
 
-    Raises _NotWhole if a later run may be removing a blob, or a missing blob cannot be restored, and StoreError if the
-    check itself fails; it is tried twice, for network shares that fail for a moment.
+    there: the digests of the blobs that existed before the ref was created. at_hand: the blobs that can be restored, by
+    digest. Raises _NotWhole if a later run may be removing a blob, or a missing blob cannot be restored, and StoreError
+    if the check itself fails; it is tried twice, since network shares may fail for a moment.
     """
     missing: list[str] = []
     for last in (False, True):

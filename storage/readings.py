@@ -31,7 +31,8 @@ _Digests = Annotated[tuple[Digest, ...], Field(strict=False)]
 class ReadingRecord(Record):
     """The reading of a run.
 
-    fingerprint: the corpus's, as in a manifest. formats: for each format, a digest of what shapes a document's row.
+    fingerprint: the corpus fingerprint, as in a manifest. formats: for each file format, a digest of the settings and
+    libraries that determine the rows of documents.
     files, rows, refused: digests of tables. cursors: the cursor of each source of records, by the source's key.
     """
 
@@ -66,7 +67,7 @@ def find_reading(store: Store, fingerprint: str, also: Collection[str] = ()) -> 
 
 
 def tables_of(store: Store, digests: Iterable[str], schema: pa.Schema) -> pa.Table:
-    """Read tables of a reading as one; raises CorruptBlob or StoreError for a damaged one."""
+    """Read tables of a reading and concatenate them; raises CorruptBlob or StoreError if one is damaged."""
     return pa.concat_tables([schema.empty_table(), *(read_table(store, digest, schema) for digest in digests)])
 
 

@@ -79,9 +79,9 @@ def record(store: Store, receipt: Receipt) -> Receipt:
 
 
 def replace(store: Store, receipt: Receipt) -> Receipt:
-    """Replace a receipt by a complete one; returns the receipt that stands.
+    """Replace the receipt of a key with a complete one; returns the receipt that stands.
 
-    Used for a part that was made again on purpose and differs. Snapshots name blobs, so none of them changes.
+    Used for a part that was made again on purpose and differs. Snapshots refer to blobs, so none of them changes.
     """
     store.delete(receipt_name(receipt.stage, receipt.key))
     return record(store, receipt)
@@ -120,8 +120,8 @@ def candidates(
 ) -> list[Receipt]:
     """Return the receipts that may contain rows for a shard, complete or not: same row space, overlapping prefix.
 
-    The nearest prefix comes first, then the fuller part. exclude: keys to skip. receipts: the result of an earlier
-    `scan`. All blobs of the returned receipts exist.
+    The nearest prefix comes first, then the part with more rows. exclude: keys to skip. receipts: the result of an
+    earlier `scan`. All blobs of the returned receipts exist.
     """
     ranked = [
         ((distance, -sum(receipt.rows.values()), receipt.key, receipt.run_id), receipt)

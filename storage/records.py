@@ -25,12 +25,12 @@ def needs_search(name: str) -> bool:
 
 
 def get_record(store: Store, name: str, kind: type[_R]) -> _R:
-    """Read the record of a name; NotFound if there is none, CorruptBlob if it is damaged."""
+    """Read the record with this name; NotFound if there is none, CorruptBlob if it is damaged."""
     return kind.from_bytes(store.get(name), f"{store.url}/{name}")
 
 
 def find_record(store: Store, name: str, kind: type[_R]) -> _R | None:
-    """Return the record of a name; None if it is missing or cannot be read."""
+    """Return the record with this name; None if it is missing or cannot be read."""
     with contextlib.suppress(NotFound, CorruptBlob):
         return get_record(store, name, kind)
     return None
@@ -54,7 +54,7 @@ def get_record_blob(store: Store, digest: str, kind: type[_R]) -> _R:
 
 
 def numbered(names: Iterable[str]) -> dict[int, str]:
-    """Return the names that end in a number, by number; sorted names keep the order of the numbers."""
+    """Return the names that end in a number, by number; if the names are sorted, so are the numbers."""
     return {number: name for name in names if (number := number_of(name)) is not None}
 
 

@@ -192,7 +192,7 @@ def restore(store: Store, version: int) -> None:
 
 
 def check_there(store: Store, version: int) -> None:
-    """Raise SnapshotNotFound, saying why, if a version was collected or withdrawn, which is final."""
+    """Raise SnapshotNotFound, with the reason, if a version was collected or withdrawn."""
     try:
         removal = get_record(store, removal_name(version), Removal)
     except NotFound:

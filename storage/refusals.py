@@ -48,5 +48,5 @@ def remove(store: Store, key: str) -> None:
 
 
 def scan(store: Store) -> Iterator[tuple[str, RefusedPrompt | None]]:
-    """Yield every record by name, ordered by key; None for one that cannot be read."""
+    """Yield (name, record), ordered by key; the record is None if it cannot be read."""
     return ((name, refused) for name, _, refused in prompt_records.scan(store, (REFUSALS,), RefusedPrompt))

@@ -1,7 +1,7 @@
 """Repair: find damaged data of the kept versions, and restore it from copies.
 
-`needs` lists the blobs that the versions need, `damaged_blobs` reads each of them, and `repair_blobs` replaces the
-damaged ones by a copy's bytes, or removes them, so that the next build makes those it needs again. Reading is
+`needs` lists the blobs that the versions need, `damaged_blobs` reads each of them, and `repair_blobs` restores the
+damaged blobs from copies, or removes them, so that the next build makes the blobs it needs again. Reading is
 slow and needs no lease; every change checks again, under the lease. A blob that matches its digest is never removed.
 """
 
@@ -75,7 +75,7 @@ class Needs:
 def needs(store: Store, copies: Sequence[Copy]) -> Needs:
     """Find the blobs that the existing versions need; damaged manifests and lineages are read from copies.
 
-    If no copy has one, the needs of its version are unknown, and may include any blob of the store.
+    If no copy has the manifest or lineage of a version, its needs are unknown: it may need any blob of the store.
     """
     blobs: dict[str, Need] = {}
 

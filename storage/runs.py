@@ -123,7 +123,7 @@ class StoredRun:
 
 
 def make_run_id(clock: Clock = time.time, process: Process | None = None) -> str:
-    """Make a run id from the time and a word that keeps it unique even if a clock jumps back."""
+    """Make a run id from the time and a hash that keeps the id unique even if a clock jumps back."""
     process = process or this_process()
     now = timestamp(clock())
     word = digest_of(
@@ -183,7 +183,7 @@ def add_quarantine(store: Store, run_id: str, part: str, table: pa.Table, *, ane
 
 
 def quarantine_of(store: Store, run_id: str | None = None) -> tuple[str | None, pa.Table]:
-    """Return the rows a run rejected (schema QUARANTINE), even one that was killed; parts in the order of their names.
+    """Return a run's id and the rows it rejected (schema QUARANTINE), even if it was killed, ordered by part name.
 
     Without a run id: the rows of the last run with a quarantine; (None, no rows) if there is none. Raises
     SnapshotNotFound if there is no such run.
@@ -218,7 +218,7 @@ def start_of(store: Store, run_id: str) -> RunStart | None:
 def list_runs(
     store: Store, *, clock: Clock = time.time, only: str | None = None, history: Sequence[Ref] | None = None
 ) -> list[StoredRun]:
-    """Return every run's current state, oldest first. history: that of `refs.history`, if the caller has it."""
+    """Return every run's current state, oldest first. history: the result of `refs.history`, if known."""
     current = holding(store)
     working = current.run_id if current is not None and not current.free(clock()) else None
     published = {ref.run_id: ref.version for ref in (refs.history(store) if history is None else history)}
@@ -261,8 +261,8 @@ def may_have_replaced(store: Store, ref: Ref) -> bool:
     """Return True if receipts of a version's parts may have other outputs than the version's lineage.
 
     A cold run replaces receipts, and its lineage lists the new outputs only if it publishes. Its workers on other
-    machines may continue after it was killed, so a few runs before the version's count, too. Also True if it is
-    unknown, such as for a version from a rollback or a copy, or if it would take many reads.
+    machines may continue after it was killed, so a few runs before the version's run are checked as well. Also True if
+    the answer is unknown, such as for a version from a rollback or a copy, or would take many reads.
     """
     run_start, highest = start_of(store, ref.run_id), refs.highest_epoch(store)
     if run_start is None or run_start.command not in ("build", "backfill") or highest < ref.epoch:

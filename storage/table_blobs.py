@@ -18,7 +18,7 @@ _FEW = 10_000
 
 
 def table_bytes(table: pa.Table, schema: pa.Schema | None = None) -> bytes:
-    """Write a table as Parquet (zstd, fixed row groups, no metadata but the schema), conformed to any given schema.
+    """Return a table as Parquet (zstd, fixed row groups, no metadata but the schema), conformed to any given `schema`.
 
     Locations that are all null are dropped. Equal rows give equal bytes, however the table is cut into chunks. Raises
     ValueError if it does not conform.

@@ -55,7 +55,7 @@ class Forgotten:
         return frozenset(bytes.fromhex(tombstone.document) for tombstone in self.tombstones)
 
     def names(self, ids: Iterable[str]) -> bool:
-        """Return True if an id belongs to a forgotten document, one of its passages, or a text made from those."""
+        """Return True if an id belongs to a forgotten document, one of its passages, or a text made from them."""
         return bool(self.tombstones) and any(document_digest(name) in self._digests for name in ids)
 
     @cached_property

@@ -14,7 +14,7 @@ _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEX
 
 @contextlib.contextmanager
 def writing(path: Path, *, full: str, forbidden: str) -> Iterator[None]:
-    """Turn an OSError of a write into a StoreError: DiskFull (advice `full`), StoreNotWritable (`forbidden`)."""
+    """Turn an OSError of a write into DiskFull (with advice `full`), StoreNotWritable (`forbidden`) or StoreError."""
     try:
         yield
     except OSError as error:
@@ -28,7 +28,7 @@ def writing(path: Path, *, full: str, forbidden: str) -> Iterator[None]:
 
 
 def writing_to_store(path: Path) -> contextlib.AbstractContextManager[None]:
-    """Like `writing`, for a path of a store."""
+    """Turn write errors into a StoreError, as `writing` does, with advice for a store."""
     return writing(
         path,
         full="free some space and run again; nothing is lost, and the next run continues",

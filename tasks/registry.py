@@ -86,7 +86,7 @@ def _all() -> Iterator[Step]:
 
 
 def _with_gates(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The steps, followed by the checks and the quality measurement."""
+    """Return the steps, followed by the checks and the quality measurement."""
     check_all = Step("check", check.drive, after=tuple(step.name for step in steps))
     measure = Step("quality", lambda run: run.quality(), after=("check",))
     return (*steps, check_all, replace(measure, enabled=lambda settings: settings.gates.questions is not None))
@@ -96,5 +96,5 @@ STEPS: tuple[Step, ...] = in_order(_with_gates(tuple(_all())))
 
 
 def enabled_steps(configuration: Configuration) -> tuple[Step, ...]:
-    """The steps that the settings enable, each after the steps that it needs."""
+    """Return the steps that the settings enable, each after the steps that it needs."""
     return tuple(step for step in STEPS if step.enabled(configuration))

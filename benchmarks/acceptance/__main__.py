@@ -1,14 +1,15 @@
-"""Run the installed commands on real documents, and print each row with its value and its floor.
+"""Run the installed commands on real documents, and print a table of checks, each with its value and its floor.
 
     python -m benchmarks.acceptance [DATA] [--work DIR] [--only ROW] [--json]
 
-DATA is the folder of the corpora, by default ../shared/data beside the checkout. A row without its data is not run.
-Prefect, Dask, HTTP, MCP and the bucket are real, in their own processes, and the encoder is the default.
+DATA is the folder of the corpora, by default ../shared/data beside the checkout. A row of the table is not run if its
+data are missing. Prefect, Dask, HTTP, MCP and the bucket are real, in their own processes, and the encoder is the
+default.
 
 --only runs the rows whose names contain ROW, and the rows they require: `--only "2wiki: serve"`, `--only recall`; it
 may be repeated. Corpora, stores and the output of every command are in a temporary folder, or stay in --work DIR, which
-must be empty. Two groups of rows run at a time; CPU seconds are those of a row's processes, except killed ones. Exits
-with 1 if a row fails or is below its floor.
+must be empty. Two groups of rows run at a time. The CPU seconds of a row are those of its processes, without killed
+processes. The exit code is 1 if a row fails or is below its floor.
 """
 
 from __future__ import annotations

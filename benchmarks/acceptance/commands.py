@@ -55,12 +55,12 @@ class RunningProgram:
         return self._process.pid
 
     def wait(self, seconds: float = _DEADLINE) -> int:
-        """Wait for its exit code. Kills it and its children at the deadline and raises CommandFailed."""
+        """Wait for the program to exit; return its exit code. At the deadline, kill it and raise CommandFailed."""
         self.wait_for(lambda: False, seconds)
         return self._process.returncode
 
     def wait_for(self, is_reached: Callable[[], bool], seconds: float = _DEADLINE) -> bool:
-        """Wait for a condition; return False if the program ends first."""
+        """Wait for a condition; return False if the program ends first. Raises CommandFailed at the deadline."""
         deadline = time.monotonic() + seconds
         while self._is_running():
             if is_reached():
@@ -85,7 +85,7 @@ class RunningProgram:
         self._process.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill it and its children, as a power failure would; all are stopped first, so that none restarts another."""
+        """Kill the program and its children, as a power failure would. All are stopped first: none restarts another."""
         process = psutil.Process(self._process.pid)
         family: list[psutil.Process] = []
         for number in (signal.SIGSTOP, signal.SIGSTOP, signal.SIGKILL):  # twice, for processes that have just started
@@ -130,7 +130,7 @@ class Programs:
             self.cpu += program.cpu
 
     def indexmill(self, *words: object, code: int = 0, environment: Mapping[str, str] | None = None) -> str:
-        """Run `indexmill WORDS`; return its standard output. Raises CommandFailed for another exit code."""
+        """Run `indexmill WORDS`; return its standard output. Raises CommandFailed if the exit code is not ``code``."""
         return self._output(_command(words), code, environment)
 
     def json(self, *words: object, environment: Mapping[str, str] | None = None) -> Any:

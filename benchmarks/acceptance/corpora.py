@@ -1,4 +1,4 @@
-"""Cuts of real corpora: a first state, the next night's state, and the questions that the first state answers."""
+"""Small cuts of real corpora: the first state, the state after a night, and questions that the first state answers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class CorpusCut(NamedTuple):
 
 
 class Source(NamedTuple):
-    """How to make a cut, and the files of the data folder that it needs."""
+    """A function that makes a cut, and the files of the data folder that it reads."""
 
     files: tuple[str, ...]
     make: Callable[[Path, Path], CorpusCut]
@@ -32,7 +32,7 @@ _PAGES, _NIGHT, _CHARACTERS = 150, 15, 30_000
 
 
 def wiki(data: Path, folder: Path, documents: int) -> CorpusCut:
-    """Cut 2WikiMultiHopQA; the night takes its additions and edits from documents that the cut leaves out."""
+    """Cut 2WikiMultiHopQA to a number of documents. The night adds documents and texts that the cut leaves out."""
     source = data / "2wikimultihopqa"
     everything = read_rows(source / "corpus.jsonl")
     first, questions = cut(everything, read_rows(source / "questions.jsonl"), documents)
@@ -51,7 +51,7 @@ def wiki(data: Path, folder: Path, documents: int) -> CorpusCut:
 
 
 def techdocs(data: Path, folder: Path) -> CorpusCut:
-    """Cut real documentation pages with evidence, before and after one of their real nights."""
+    """Cut techdocs to documentation pages with evidence, before and after one night of real changes."""
     program = data / "techdocs" / "state.py"
     states = []
     for night in (_NIGHT - 1, _NIGHT):

@@ -1,4 +1,4 @@
-"""Build one corpus undisturbed, killed and resumed, and into a bucket: all must have the same manifest."""
+"""Build one corpus undisturbed, killed and resumed, and into a bucket: all builds must have the same manifest."""
 
 from __future__ import annotations
 

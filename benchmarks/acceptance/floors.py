@@ -1,4 +1,4 @@
-"""The minimum evidence recall of every method at 5 and 10 documents: two or three hundredths below the measured one.
+"""The minimum evidence recall of every method at 5 and 10 documents: 0.02 or 0.03 below the measured recall.
 
 python -m benchmarks.acceptance --only recall
 """

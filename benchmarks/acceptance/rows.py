@@ -1,4 +1,4 @@
-"""The rows of the acceptance run. The rows of a group run in order, each timed, even if one raises an error."""
+"""The rows of the acceptance run. A group's rows run in order and are timed; an error in one does not stop the rest."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.acceptance.table import ResultLine, RowStatus
 
 
 class Measure(NamedTuple):
-    """A value and its floor. of: its subject, if a row has several values."""
+    """A measured value and its floor. of: what the value measures, if its row has several values."""
 
     value: str
     floor: str
@@ -31,7 +31,7 @@ def at_least(values: Sequence[float], floors: Sequence[float], of: str = "") -> 
 
 @dataclass(frozen=True)
 class AcceptanceRow:
-    """A row: ``check`` measures its group's subject. requires: rows that must pass first. reason: why it is not run."""
+    """A check of a group's subject. requires: rows that must pass first. reason: why there is no check yet."""
 
     name: str
     check: Callable[[Any], Iterable[Measure]] | None = None
@@ -41,7 +41,7 @@ class AcceptanceRow:
 
 @dataclass(frozen=True)
 class Group:
-    """Rows about one subject, which `open` creates; none runs if a file of the data folder is missing."""
+    """Rows that check one subject, which ``open`` creates. None is run if the data folder lacks one of ``files``."""
 
     name: str
     rows: tuple[AcceptanceRow, ...]
@@ -52,7 +52,7 @@ class Group:
         return f"{self.name}: {row.name}"
 
     def choose(self, only: Sequence[str]) -> Group:
-        """Return the group with only the rows whose names contain one of these strings, and the rows they require."""
+        """Return the group with the rows whose titles contain one of the strings (all if none), and required rows."""
         by_name = {row.name: row for row in self.rows}
         names = {row.name for row in self.rows if not only or any(word in self.title(row) for word in only)}
         while required := {name for row in names for name in by_name[row].requires} - names:
@@ -61,7 +61,7 @@ class Group:
 
 
 def run_group(group: Group, data: Path, work: Path) -> list[ResultLine]:
-    """Run the rows of a group in its own folder."""
+    """Run the rows of a group, in a folder of its own below ``work``; return their lines of the table."""
     missing = [data / name for name in group.files if not (data / name).exists()]
     if missing:
         return [ResultLine(group.title(row), RowStatus.NOT_RUN, f"there is no {missing[0]}") for row in group.rows]

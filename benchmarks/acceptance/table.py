@@ -18,7 +18,7 @@ class RowStatus(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ResultLine:
-    """A line of the table. seconds, cpu: those of the whole row, on its first line."""
+    """A line of the table. seconds, cpu: the times of the complete row, given on the row's first line only."""
 
     row: str
     status: RowStatus

@@ -71,7 +71,7 @@ def command(options: Options, changed: bool) -> None:
 
 
 def _key(settings: S, opened: Callable[[S], OpenAiConnection]) -> tuple[dict[str, Any], list[str]]:
-    """Report on a key as {"needed", "found", "from", "problem"}, with warnings about its use."""
+    """Describe an endpoint's key as {"needed", "found", "from", "problem"}; return also the warnings about its use."""
     key: dict[str, Any] = {"needed": False, "found": False, "from": None, "problem": None}
     if not settings.asks:
         return key, []
@@ -95,7 +95,7 @@ def _key_text(key: Mapping[str, Any]) -> str:
 
 
 def _defaults(path: Path | None) -> dict[str, Any]:
-    """Return the settings of an empty file, and of a corpus with only paths, by dotted name."""
+    """Return the default settings by dotted name, with those of ``corpus`` as for a corpus that sets only paths."""
     store = anchored(DEFAULT_STORE, Path() if path is None else path.parent)
     corpus = CorpusSettings(paths=("unset",)).model_dump(mode="json", exclude={"paths"})
     settings = Configuration().model_dump(mode="json") | {"store": store, "corpus": corpus}

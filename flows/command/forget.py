@@ -54,9 +54,9 @@ def command(
     withdraw and remove, and asks for confirmation unless --yes is given.
 
     This cannot be undone: later builds exclude the documents, even if the corpus still has them. If the newest
-    version has one, the configured corpus is built and published without them. Then every older version that has one
-    is withdrawn, aliases that point to it move to the newest version, and everything that could contain a trace is
-    removed at once. Exported copies cannot be reached; they are listed.
+    version contains any of them, the configured corpus is built and published without them. Then every older version
+    that contains any of them is withdrawn, aliases that point to it move to the newest version, and everything that
+    could contain a trace is removed immediately. Exported copies cannot be reached; they are listed.
 
     Later builds also exclude an id that no version has. If the command is interrupted, run it again to finish. Exit
     codes are those of `indexmill build`; also 2 if a build is needed but no corpus is configured.
@@ -102,7 +102,7 @@ def command(
 
 
 def _counted(forgetting: Forgetting) -> dict[str, Any]:
-    """Count the files to remove, in the form of a `ForgetRecord`."""
+    """Return the counts of the files to remove, as JSON fields named as in a `ForgetRecord`."""
     counts: dict[str, Any] = dataclasses.asdict(forgetting)
     counts["bytes"] = sum(counts["blobs"].values())
     counts |= {name: len(counts[name]) for name in ("blobs", "receipts", "records", "answers")}
@@ -126,7 +126,7 @@ def _planned(ids: Sequence[str], search: Search, removal: Mapping[str, Any]) -> 
 
 
 def _ask(ids: Sequence[str], lines: Sequence[str]) -> None:
-    """Show what would be done and ask for confirmation; exits without it, and raises BadInput without input."""
+    """Show the planned removal and ask for confirmation. Exits if the user declines; raises BadInput without input."""
     click.echo("\n".join(lines), err=True)
     these = "this document" if len(ids) == 1 else f"these {len(ids)} documents"
     try:

@@ -54,7 +54,7 @@ def command(
     """Remove blobs, receipts and records of old runs that no kept version needs.
 
     Blobs and receipts are removed in two steps: unneeded files are set aside, and a gc at least an hour later removes
-    those that are still unneeded. --now does both at once.
+    those that are still unneeded. --now does both steps immediately.
 
     Without --keep-last and --keep-within, every version is kept, and only files that none of them needs are removed.
     With either, the versions that neither keeps are removed, but never the newest version or one that an alias points

@@ -1,4 +1,4 @@
-"""``indexmill promote``: move the name by which a serving team opens a version."""
+"""``indexmill promote``: point an alias, under which a serving team opens the index, to a version."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def command(options: Options, version: str | None, alias: str | None, remove: st
     alias stays at that version until it is moved. `indexmill snapshots` shows where aliases point; readers open one
     with `--alias NAME` or `indexmill.open(store, alias=NAME)`. An open snapshot does not change.
 
-    The version must be complete: every file must exist with its length. A build may be at work meanwhile. Exit code 5:
-    another command moved the alias elsewhere at the same moment.
+    The version must be complete: every file must exist with its recorded length. A build may be at work meanwhile. Exit
+    code 5: another command moved the alias elsewhere at the same moment.
     """
     if (remove is None) == (version is None) or (version is None) != (alias is None):
         raise click.UsageError("give a version and a name, as in `indexmill promote 7 prod`, or --remove and a name")

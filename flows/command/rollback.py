@@ -21,11 +21,11 @@ def command(options: Options, version: str, note: str) -> None:
     A new version with the same manifest is published, and nothing is removed. Readers that open the newest version get
     exactly the answers of VERSION; readers that open an alias notice nothing (see `indexmill promote`).
 
-    While the store is on hold, `indexmill build` ends with exit code 3: it would undo the rollback. Correct the corpus
+    While the store is on hold, `indexmill build` exits with code 3: it would undo the rollback. Correct the corpus
     or the settings, then run `indexmill resume`.
 
-    Every file of the version must exist with its length; `indexmill verify VERSION` reads every byte. Exit code 5: a
-    build is at work; stop it or wait. If a rollback is interrupted, run it again to finish.
+    Every file of the version must exist with its recorded length; `indexmill verify VERSION` reads every byte. Exit
+    code 5: a build is at work; stop it or wait. If a rollback is interrupted, run it again to finish.
     """
     store = store_of(options)
     done = roll_back(store, version_number(store, version), note=note)

@@ -40,7 +40,7 @@ def command(options: Options, run_id: str | None) -> None:
 def listing(summaries: Sequence[Mapping[str, Any]], columns: int | None = None, style: TerminalStyle = PLAIN) -> str:
     """Format runs as a table, one per line: command, state, duration, and the cause of a failure.
 
-    columns: the width of a terminal. The cause is cut to the rest of the line, or gets its own line if that is short.
+    columns: the width of a terminal. The cause is cut to the rest of the line, or gets its own line if little is left.
     """
     refused = any(run["quarantined"] for run in summaries)
     titles = ["run", "started (UTC)", "command", "state", "version", "duration", *["refused"] * refused]
@@ -72,7 +72,7 @@ def listing(summaries: Sequence[Mapping[str, Any]], columns: int | None = None, 
 
 
 def _summary(run: StoredRun) -> dict[str, Any]:
-    """Summarise a run for `--json`, with the entries of its report under their own names."""
+    """Summarise a run for `--json`. The entries of its report are fields of the summary, under their own names."""
     end = run.end
     return {
         "stages": {},

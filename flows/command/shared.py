@@ -87,7 +87,7 @@ _RUN_OPTIONS = (
 
 
 def build_options(command: _Command) -> _Command:
-    """Add the options of commands that plan or build, as `configuration` and `how` (PlanOptions)."""
+    """Add the options of commands that plan or build; the command receives `configuration` and `how` (PlanOptions)."""
 
     @functools.wraps(command)
     def with_configuration(
@@ -124,7 +124,7 @@ def build_options(command: _Command) -> _Command:
 
 
 def run_options(command: _Command) -> _Command:
-    """Add the options of commands that build: `note`, and those of the cluster and the budget for `build_options`."""
+    """Add the options of commands that build: `note`, and the cluster and budget options that `build_options` reads."""
     return _with_options(command, _RUN_OPTIONS)
 
 
@@ -191,7 +191,7 @@ def begin(command: str, configuration: Configuration) -> Lines:
 
 
 def make_progress() -> Lines:
-    """Create a progress with bars on a terminal or plain lines elsewhere; it closes with the current command."""
+    """Create the progress display: bars on a terminal, otherwise plain lines. It closes with the current command."""
     progress = TerminalBars() if sys.stderr.isatty() else Lines()
     if (context := click.get_current_context(silent=True)) is not None:
         context.call_on_close(progress.close)
@@ -200,7 +200,7 @@ def make_progress() -> Lines:
 
 
 def print_result(options: Options, result: Any, lines: Iterable[str]) -> None:
-    """Print the result of a command: with --json `result`, a mapping or a dataclass, as one object; else `lines`."""
+    """Print a command's result: with --json, ``result`` (a mapping or dataclass) as one object; else ``lines``."""
     context = click.get_current_context(silent=True)
     if context is not None and (progress := context.meta.get(_PROGRESS)) is not None:
         progress.close()

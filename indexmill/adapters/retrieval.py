@@ -27,7 +27,7 @@ class FrameworkDocument(NamedTuple):
     """A hit in the form of a framework's document.
 
     metadata: JSON values: the fields of ``Hit.to_dict`` except the id, the text, and fields that are None or an empty
-    list, and the document's own metadata. Metadata with the name of a hit's field are under ``metadata``.
+    list, and the document's own metadata. Metadata whose name is also a hit's field are under ``metadata``.
     """
 
     id: str

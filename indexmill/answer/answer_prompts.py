@@ -8,5 +8,5 @@ from indexmill.models.prompts import Prompt, read_prompt
 
 
 def prompt(name: str, folder: Path | None = None) -> Prompt:
-    """Read the prompt `<name>.md`, from `folder` if it has one, and its version: see ``read_prompt``."""
+    """Read the text and version of the prompt `<name>.md`; a file in `folder` replaces it: see ``read_prompt``."""
     return read_prompt(Path(__file__).parent / f"{name}.md", folder)

@@ -42,11 +42,11 @@ class AnswerOptions(RetrievalOptions):
     """The options of an answer, and of the retrieval before it.
 
     llm: the result of ``indexmill.open_llm``, or any object with the protocol ``indexmill.models.llm.LLM``. With None
-    the answer is a quotation, one sentence from the hits. token_budget: limits the context to the best whole hits that
-    fit into this many tokens. concurrency: the number of a batch's questions answered at a time. max_output_tokens: the
-    limit of one answer, with its reasoning. deadline_seconds: no call is retried after this time. answering: settings
-    of the method's answer mode, which the method's page lists. prompts: a folder whose files, such as ``answer.md``,
-    replace the prompts.
+    the answer is a quotation, one sentence from the hits. token_budget: limits the context to the best hits that fit
+    into this many tokens; no hit is cut. concurrency: the number of a batch's questions answered at a time.
+    max_output_tokens: the limit of one answer, including its reasoning. deadline_seconds: no call is retried after this
+    time. answering: settings of the method's answer mode, which the method's page lists. prompts: a folder whose files,
+    such as ``answer.md``, replace the prompts.
     """
 
     llm: LLM | None = None
@@ -79,12 +79,12 @@ class Answer:
     """The answer to one question, and its sources.
 
     text: the answer; empty in case of an error. found: True if the hits contain it, according to the model. hits: the
-    hits that were read, whole and best first. context_tokens: the tokens that were read (``Answering.tokens``).
+    hits that were read, uncut, best first. context_tokens: the tokens that were read (``Answering.tokens``).
     input_tokens, output_tokens: the tokens of all calls for this question, as counted by the endpoint; those of a call
     whose answer was lost are unknown. version: the snapshot's version, as in a hit. model: the model that was called;
     None if none was. reasoning: the model's steps to the answer. error: in a batch, the reason why there is no answer;
     a single answer raises it. calls: the number of calls to the model, including repairs and failures. cautions:
-    sources that could not be read, with reasons, if the rest was enough.
+    sources that could not be read, with reasons, if the remaining sources were enough.
     """
 
     text: str
@@ -134,7 +134,7 @@ class Reply(NamedTuple):
 
 
 class Bill(NamedTuple):
-    """The cost of answers: estimated beforehand by ``prompt_tokens``, or as billed."""
+    """The calls and tokens of answers: estimated beforehand (``prompt_tokens``), or as counted by the endpoint."""
 
     calls: int
     input_tokens: int
@@ -182,5 +182,5 @@ def text_tokens(text: str) -> int:
 
 
 def prompt_tokens(request: Request) -> int:
-    """Estimate the tokens of a whole request, with the schema of the answer, as ``text_tokens`` does."""
+    """Estimate the tokens of a complete request, with the schema of its answer, as ``text_tokens`` does."""
     return sum(map(text_tokens, (request.instructions, request.content, canonical_json(request.schema).decode())))

@@ -25,11 +25,11 @@ NOTHING_FOUND = "Nothing was found."
 
 
 class Searched(Protocol):
-    """The source of answers: a snapshot."""
+    """The part of a ``Snapshot`` that answering uses."""
 
     @property
     def version(self) -> int | None:
-        """The version that answers state."""
+        """The snapshot's version, which every answer names."""
         ...
 
     @property

@@ -79,7 +79,7 @@ class Ask:
 
 
 async def answer_or_error(ask: Ask, request: Request) -> dict[str, Any] | LlmError:
-    """Return the answer or the error, so that parallel calls, which are billed, are awaited. Raises LlmForbidden."""
+    """Return the answer or the error: raising would abandon parallel calls, which are billed. Raises LlmForbidden."""
     try:
         return await ask(request)
     except LlmForbidden:

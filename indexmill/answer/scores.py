@@ -1,9 +1,9 @@
-"""Scores of an answer's agreement with the right one, without a model.
+"""Scores of an answer's agreement with the right answer, without a model.
 
 Accuracy and recall are those of ArchRAG (appendix B.1), exact match and F1 those of SQuAD and HotpotQA. As there, words
-are compared in lower case, without punctuation and English articles. The differences: accuracy requires whole words, so
-that "no" does not match "north"; a dash separates words; compatibility forms are equal; in scripts without spaces every
-character is a word.
+are compared in lower case, without punctuation and English articles. The differences: accuracy requires complete words,
+so that "no" does not match "north"; a dash separates words; compatibility forms are equal; in scripts without spaces
+every character is a word.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _UNSPACED = re.compile(f"([{UNSPACED}])")
 
 
 class Scores(NamedTuple):
-    """The scores of one answer, each from 0 to 1, and the best over all right answers.
+    """The scores of one answer, from 0 to 1. Each score is the best over all right answers.
 
     accuracy: 1 if the answer contains the right answer. recall: the share of the right answer's words that it contains,
     0 if either has the word "yes" or "no" (as in ArchRAG). exact_match: 1 if it equals the right answer. f1: the F1 of

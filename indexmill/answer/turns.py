@@ -1,7 +1,7 @@
 """Concurrent calls of a batch: a limited number at a time, none of which is abandoned once sent.
 
-A sent call is billed even if nothing waits for its answer. So when one call shows that no other can succeed, no further
-call starts, the running calls finish, and only then is the error raised.
+A sent call is billed even if nothing waits for its answer. So when one call shows that no other can succeed, no more
+calls start, the running calls finish, and only then is the error raised.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Turns:
 
     @property
     def ended(self) -> bool:
-        """True if no further call may start."""
+        """True if no more calls may start."""
         return self._ended_by is not None
 
     @contextlib.asynccontextmanager

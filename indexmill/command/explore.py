@@ -58,7 +58,7 @@ def command(
     most connected entities. For a question it also shows the path of the retrieval: the entities in the question, the
     sentences that led from one entity to another, and the passages found with their scores. It is one file that needs
     no network: open it in a browser, or pass it on. It contains texts of documents; with --as, only those that the
-    group may read. The command does not overwrite a file that is not such a page.
+    group may read. The command does not overwrite a file unless it is a page of this command.
 
     With --json, the graph is printed and no page is written.
     """

@@ -42,7 +42,7 @@ served_index = together(
 def wanted_of(
     options: Options, place: str | None, poll: float, processes: int, demand_rights: bool, **more: object
 ) -> IndexChoice:
-    """Return the choice of the index to serve that the options express."""
+    """Return the index to serve, as the options and ``place``, the argument STORE, choose it. Raises BadInput."""
     if place is not None:
         if options.store not in (None, place):
             raise BadInput(f"STORE is {place} and --store is {options.store}; give one of them")

@@ -4,8 +4,8 @@
     @common
     def query(options: Options) -> None: ...
 
-Shared options may precede or follow the command's name; the latter win. Options that only some commands share
-(``candidate``, ``pinned``, and those of ``retrieval.py`` and ``model.py``) are stored in the same object.
+Shared options may precede or follow the command's name; an option after the name wins. Options that only some commands
+share (``candidate``, ``pinned``, and those of ``retrieval.py`` and ``model.py``) are stored in the same object.
 """
 
 from __future__ import annotations

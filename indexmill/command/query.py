@@ -113,7 +113,7 @@ def command(
 
 
 def _not_accepted(method: str, names: Sequence[str]) -> str:
-    """Return the message that a method does not accept some options, and which methods do."""
+    """Return the message that a method does not accept some options; it names the methods that do."""
     named = ", ".join(f"--{name.replace('_', '-')}" for name in names)
     methods = [method_name for method_name, accepted in _ACCEPTED.items() if accepted.issuperset(names)]
     instead = f"; add --method {' or '.join(methods)}" if methods else ", and no method accepts all of them"
@@ -170,7 +170,7 @@ def _reasons(name: str, reasons: Any) -> list[str]:
 
 
 def few(items: Sequence[Any]) -> list[Any]:
-    """Return the first items, followed by the number of remaining ones."""
+    """Return the first items; if there are more, the last item is a text with the number of the others."""
     more = len(items) - MOST_LISTED
     return list(items) if more <= 0 else [*items[:MOST_LISTED], f"{more:,} more"]
 

@@ -117,6 +117,6 @@ class Waiting:
 
 
 def _put(text: str, *, nl: bool = True) -> None:
-    """Write to standard error; if it is closed, the work must not fail."""
+    """Write to standard error; ignore errors if it is closed, since the work must continue."""
     with contextlib.suppress(OSError, ValueError):
         click.echo(text, nl=nl, err=True, color=True)

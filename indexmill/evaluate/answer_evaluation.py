@@ -104,7 +104,7 @@ def evaluate_answers(
     methods: Mapping[str, AnswerOptions],
     progress: Callable[[str, int], None] = lambda method, done: None,
 ) -> AnswerEvaluation:
-    """Answer the questions with each method, and score the answers against the right ones if there are any.
+    """Answer the questions with each method, and score the answers to questions that have right answers.
 
     methods: the options of each method; all use the same model. progress: called with the method and the number of
     questions answered so far. Raises BadInput if there are no questions or methods, FamilyNotFound for a method that

@@ -37,9 +37,9 @@ class Verdict:
     """The comparison of two methods' answers to one question.
 
     winners: the winner by criterion; empty if an answer is missing or the model gave no verdict (``error``).
-    explanations: the two verdicts' explanations by criterion, starting with the verdict that had the first answer in
-    front; empty if the model was not called, as for equal answers. calls, input_tokens, output_tokens: the cost of
-    judging alone.
+    explanations: the two verdicts' explanations by criterion, starting with the verdict for which the model read the
+    first method's answer first; empty if the model was not called, as for equal answers. calls, input_tokens,
+    output_tokens: the cost of judging alone.
     """
 
     winners: Mapping[str, Winner]
@@ -141,7 +141,7 @@ def bill_of_judging(questions: Sequence[Question], max_output_tokens: int = 1024
 def combine_verdicts(
     there: Mapping[str, Any], back: Mapping[str, Any]
 ) -> tuple[dict[str, Winner], dict[str, tuple[str, str]]]:
-    """Combine the verdicts with the first answer first, and second: winner and explanations by criterion."""
+    """Combine the verdicts on two answers and on the reversed pair; return winners and explanations by criterion."""
     winners: dict[str, Winner] = {}
     for criterion in CRITERIA:
         places = (there[criterion]["winner"], back[criterion]["winner"])

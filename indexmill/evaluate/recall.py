@@ -4,10 +4,10 @@ Evidence recall@k of a question is the share of its gold documents among the fir
 returns; several passages of one document count once. A set's recall is the mean over its questions, as the papers
 of the index families report it.
 
-A summary is not evidence: it names every document below it, up to the whole corpus, and may not mention most of them.
+A summary is not evidence: it names every document below it, up to the entire corpus, and may not mention most of them.
 Nor are descriptions of entities or communities, attributes, or high-level elements. A relation may occur in any number
 of documents in the same words, and nothing ranks these documents: one hit would return any number of documents. So only
-passages and units, each from one document, count as evidence. Of other hits only the tokens count, since they are read.
+passages and units, each from one document, count as evidence. All other hits count only towards the tokens read.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ def _measure(
     encoding: float,
     warm: int,
 ) -> MethodResult:
-    """Measure a method. encoding: the seconds of encoding. warm: the number of warm-up questions before timing."""
+    """Measure a method's recall and speed. encoding: seconds spent encoding. warm: the number of warm-up questions."""
     depth = ks[-1]
     for count in sorted({1, warm}):  # opens the method, maps arrays and reads tables, also in helper processes
         retrieve(range(min(len(questions), count)), depth)
@@ -362,7 +362,7 @@ def _in_batches(
 
 
 def _enough(hits: Sequence[Hit], documents: int, tokens: int | None = None) -> int | None:
-    """Count the first hits that have this many documents and, if counted, tokens; None if all hits are too few."""
+    """Return how many first hits reach this many documents, and tokens if all are counted; None if all are too few."""
     seen: set[str] = set()
     read = 0
     for number, hit in enumerate(hits, start=1):

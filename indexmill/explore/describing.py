@@ -22,7 +22,7 @@ _UNSEEN = re.compile("[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2028
 
 
 class Key(NamedTuple):
-    """A node before it is described. The kind ``other`` is a hit of another kind, identified by its rank."""
+    """A node before it is described, by kind and row. The kind ``other`` is any other hit; its row is its rank."""
 
     kind: Literal["passage", "entity", "community", "other"]
     row: int
@@ -77,7 +77,7 @@ class NodeDescriptions:
         )
 
     def _edges(self) -> list[Edge]:
-        """Return the edges between the chosen nodes: the path first, then by the rarity of the entity."""
+        """Return the edges between the chosen nodes: path, members, relations, then mentions by the entity's rarity."""
         place, edges = self._chosen.places, dict[tuple[int, int], Edge]()
         for (source, target), (kind, text) in self._chosen.path.items():
             if source in place and target in place:

@@ -35,7 +35,7 @@ _ROLES = {"start": "start", "seed": "named by the question", "bridge": "on the p
 
 
 class Page(NamedTuple):
-    """A page, and the security policy to serve it with, which includes directives that ``meta`` does not support."""
+    """An HTML page and the security policy to serve it with; a ``meta`` element cannot express all its directives."""
 
     html: bytes
     policy: str
@@ -134,7 +134,7 @@ def _groups(subgraph: Subgraph) -> list[tuple[str, list[int]]]:
 
 
 def _near(subgraph: Subgraph) -> list[list[int]]:
-    """Return the neighbours of each node in the subgraph, those on the path first."""
+    """Return the neighbours of each node in the subgraph; neighbours along the path come first."""
     neighbours: list[dict[int, None]] = [{} for _ in subgraph.nodes]
     for edge in sorted(subgraph.edges, key=lambda edge: not edge.path):
         neighbours[edge.source][edge.target] = None
@@ -143,7 +143,7 @@ def _near(subgraph: Subgraph) -> list[list[int]]:
 
 
 def _path(subgraph: Subgraph) -> list[list[RetrievalStep]]:
-    """Return the retrieval's steps, grouped if they differ only in their node; each hit forms its own group."""
+    """Return the retrieval's steps, grouped by role, source and text; each hit is a group of its own."""
     groups: dict[object, list[RetrievalStep]] = {}
     for at, step in enumerate(subgraph.path):
         key = (step.role, step.source, step.text) if step.role != "hit" else at

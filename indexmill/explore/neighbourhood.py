@@ -54,11 +54,12 @@ def neighbourhood(
 ) -> Subgraph:
     """Return the neighbourhood of an entity, a community or a question; by default of the most connected entities.
 
-    entity: a name in any spelling, or an id. community: an id. method: the method for a question. nodes: the maximum
-    number, up to ``MOST_NODES``. principals: as for ``Snapshot.retrieve``; unreadable documents are not even counted.
+    entity: a name in any spelling, or an id. community: an id. method: the retrieval method for the question. nodes:
+    the maximum number of nodes, up to ``MOST_NODES``. principals: as for ``Snapshot.retrieve``; unreadable documents
+    are not even counted.
 
-    Raises BadInput for a missing or unreadable entity or community, for several starts, and for a number out of bounds;
-    otherwise as ``Snapshot.retrieve`` does.
+    Raises BadInput for a missing or unreadable entity or community, for more than one start, for a method without a
+    question, and for ``nodes`` out of bounds; otherwise as ``Snapshot.retrieve`` does.
     """
     possible = {"an entity": entity, "a community": community, "a question": question}
     starts = [name for name, value in possible.items() if value is not None]
@@ -192,7 +193,7 @@ class _Choice:
         return Key("community", row) if row >= 0 and self._rows.shown_communities[row] else None
 
     def _source_of(self, reason: Reason) -> Key | None:
-        """Return the entity from which another was reached; explanations name it by its surface."""
+        """Return the entity from which the retrieval reached ``reason``; explanations give only its surface."""
         if reason.source is None:
             return None
         row = self._rows.entity_rows([entity_id(canonical_name(reason.source))])[0]
@@ -252,7 +253,7 @@ class _Choice:
         weights[:] = np.where(weights < 0, weights, weights + added)
 
     def _round(self, most: int) -> list[Key]:
-        """Return the nodes with the heaviest links to chosen ones: at most ``most`` passages and ``most`` entities."""
+        """Return the nodes with the heaviest links to chosen nodes: at most ``most`` passages and ``most`` entities."""
         passages = [Key("passage", row) for row in self._heaviest("passage", most)]
         return [*passages, *(Key("entity", row) for row in self._heaviest("entity", most))]
 
@@ -263,7 +264,7 @@ class _Choice:
         return heaviest
 
     def _add_communities(self) -> None:
-        """Add the communities with at least two chosen entities, those with the most first."""
+        """Add the communities that have at least two chosen entities; communities with more come first."""
         communities = self._rows.communities
         if communities is None:
             return

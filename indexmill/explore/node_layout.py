@@ -89,7 +89,7 @@ def _beside(
 def _moved(
     positions: npt.NDArray[np.float32], ends: Edges, mass: npt.NDArray[np.float32], steps: int, heat: float
 ) -> npt.NDArray[np.float32]:
-    """Move the positions for some steps. heat: the share of the usual stride in the first step."""
+    """Move the nodes for some steps. heat: the factor of their initial speed and of their maximum stride."""
     count = len(positions)
     if count < 2:
         return positions

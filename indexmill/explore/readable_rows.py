@@ -1,4 +1,4 @@
-"""The entities, passages and communities of a snapshot by row, as far as a reader may see them."""
+"""The entities, passages and communities of a snapshot by row, limited to those that a reader may see."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ReadableRows:
         return totals if self.communities is None else {**totals, "community": int(self.shown_communities.sum())}
 
     def passages_of(self, entities: Rows) -> tuple[Rows, Rows, Scores]:
-        """Find the readable passages that name some entities: the entity's position, the passage's row, the count."""
+        """Find the readable passages that name some entities: position in ``entities``, passage row, mention count."""
         owners, rows, places = self._of_entities.links(entities)
         counts = self._of_entities.occurrences(places)
         if self.readable is not None:
@@ -79,7 +79,7 @@ class ReadableRows:
         return owners, rows, counts
 
     def entities_of(self, passages: Rows) -> tuple[Rows, Rows]:
-        """Find the entities that some readable passages name: the passage's position, and the entity's row."""
+        """Find the entities that some readable passages name: position in ``passages``, entity row."""
         owners, rows, _ = self._of_passages.links(passages)
         return owners, rows
 

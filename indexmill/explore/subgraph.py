@@ -15,7 +15,7 @@ Role = Literal["", "start", "seed", "bridge", "through", "hit"]
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The start of a subgraph. kind: ``entity``, ``community``, ``question``, or ``index`` for the most connected."""
+    """The start of a subgraph. kind: its type; ``index`` if the subgraph starts from the most connected entities."""
 
     kind: Literal["entity", "community", "question", "index"]
     text: str
@@ -26,10 +26,10 @@ class Start:
 class Node:
     """An entity, a passage, a community, or another hit.
 
-    id: the kind, and the id in the snapshot's tables, such as ``entity:0f…``. section, place, document_ids, url: set
-    for a passage; the place is its page, such as ``p. 3``. rank, score, why: set for a hit. links: the number of
-    readable passages that name the entity, of entities that the passage names, or of children of the community, in the
-    whole index; the subgraph may show fewer.
+    id: the kind and the id in the snapshot's tables, such as ``entity:0f…``. section, place, document_ids, url: only
+    for passages; ``place`` is the page, such as ``p. 3``. rank, score, why: only for hits. links: how many readable
+    passages name the entity, entities the passage names, or children the community has, in the complete index; the
+    subgraph may show fewer.
     """
 
     id: str
@@ -49,11 +49,11 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A link between two nodes, by their positions.
+    """A link between two nodes, given by their positions.
 
     kind: ``mentions`` from a passage to an entity, ``related`` between entities, ``member`` from a community to its
-    child, ``bridge`` between entities over a sentence of the retrieval, ``found`` from a node to the hit it led to.
-    text: the relation, or the sentence. path: True if the retrieval followed it.
+    child, ``bridge`` between entities that a sentence connects in the retrieval, ``found`` from a node to the hit that
+    it led to. text: the relation, or the sentence. path: True if the retrieval followed the link.
     """
 
     source: int
@@ -65,7 +65,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class RetrievalStep:
-    """A step of a retrieval to a node, from another node or from the question (None); nodes are named by position."""
+    """A step of a retrieval. node, source: the positions of its end and start; source is None for the question."""
 
     role: Role
     node: int

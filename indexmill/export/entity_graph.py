@@ -30,12 +30,12 @@ _MANY = 65_536  # the number of ids converted to keys at a time
 
 
 def how_to_extract() -> str:
-    """Return the advice for a snapshot that lacks the exported data."""
+    """Return advice on how to build a snapshot that has the data to export."""
     return f"set {enable('described')} in indexmill.yaml, build, and use the new version"
 
 
 def check_extraction(manifest: Manifest, where: object) -> None:
-    """Raise FamilyNotFound for a snapshot whose entities are not described."""
+    """Raise FamilyNotFound for a snapshot without extracted and merged entities and relations."""
     for name in ("described", "related", "relations"):
         if not (manifest.artifact(name) or manifest.under(name)):
             raise FamilyNotFound(
@@ -58,7 +58,7 @@ def pieces(artifacts: Artifacts, name: str, columns: Sequence[str]) -> Iterator[
 def paired(
     artifacts: Artifacts, name: str, columns: Sequence[str], second: str, second_columns: Sequence[str]
 ) -> Iterator[tuple[int, pa.Table, pa.Table]]:
-    """Yield `pieces` with the same shard of a second table. Raises NotFound if that shard is missing."""
+    """Yield the same as `pieces`, each with the matching shard of a second table. Raises NotFound if it is missing."""
     from indexmill.store.table_reader import read_table
 
     labels = [artifact.name.removeprefix(name) for artifact in artifacts.shards(name)]
@@ -79,9 +79,9 @@ def whole(artifacts: Artifacts, name: str, *columns: str) -> dict[str, pa.Array]
 def unique_titles(surfaces: pa.Array, names: pa.Array) -> pa.Array:
     """Return a unique title for each entity: its surface form, followed by its canonical name if needed.
 
-    surfaces, names: strings; names distinct. "Mercury" and "Mercury" become "Mercury (mercury planet)" and "Mercury
-    (mercury god)". A canonical name contains no parenthesis, so titles that end in distinct names are distinct; a
-    surface form that equals such a title gets its canonical name appended, too, until no two titles are equal.
+    surfaces, names: strings; names are distinct. Two entities "Mercury" become "Mercury (mercury planet)" and "Mercury
+    (mercury god)". A canonical name contains no parenthesis, so titles that end in distinct names are distinct. A
+    surface form that equals such a title also gets its canonical name, until no two titles are equal.
     """
     tail = pc.binary_join_element_wise(" (", names, ")", "")
     longer = pc.binary_join_element_wise(surfaces, tail, "")
@@ -95,7 +95,7 @@ def unique_titles(surfaces: pa.Array, names: pa.Array) -> pa.Array:
 
 
 class EntityGraph:
-    """The graph of a snapshot's entities. Raises FamilyNotFound if nothing was extracted, CorruptBlob.
+    """The graph of a snapshot's entities. Raises FamilyNotFound if nothing was extracted, CorruptBlob if damaged.
 
     entity_ids, titles, passage_ids: strings in the order of rows; no two titles are equal. sources, targets:
     ``(n_relations,) int64`` rows of entities.
@@ -183,7 +183,7 @@ class EntityGraph:
         return CorruptBlob(f"{self._artifacts.path}: {what}; check it with `indexmill verify`, or build again")
 
     def _by_passage(self, name: str, *columns: str) -> Iterator[tuple[Rows, pa.Table]]:
-        """Yield, for each shard of a table, the passage number of each row, and the shard."""
+        """Yield each shard of a table with the passage row of each of its rows."""
         shards = paired(self._artifacts, "passages", ["passage_id"], name, ["passage_id", *columns])
         for first, passages, table in shards:
             row = pc.index_in(table["passage_id"], passages["passage_id"].combine_chunks())
@@ -202,7 +202,7 @@ def _keys(ids: pa.ChunkedArray | pa.Array) -> npt.NDArray[np.uint64]:
 
 
 def _places(order: Rows, ordered: npt.NDArray[Any], values: npt.NDArray[Any]) -> Rows | None:
-    """Find the rows of values; None if a value is missing. ordered: all values, sorted. order: the rows of these."""
+    """Find the rows of ``values``; None if a value is missing. ordered: all values, sorted; order: their rows."""
     at = ordered.searchsorted(values)
     if (at == len(ordered)).any() or (ordered[at] != values).any():
         return None
@@ -210,7 +210,7 @@ def _places(order: Rows, ordered: npt.NDArray[Any], values: npt.NDArray[Any]) ->
 
 
 def _linked(links: Sequence[tuple[Rows, Rows]], height: int, width: int) -> tuple[Sparse, Sparse]:
-    """Build two matrices, by rows and by columns, of the distinct pairs (row, column)."""
+    """Build the matrix of the distinct (row, column) pairs, and its transpose."""
     none = [np.empty(0, np.int64)]
     rows, columns = (np.concatenate([*none, *(pair[side] for pair in links)]) for side in (0, 1))
     return both_ways(rows, columns, None, height, width)

@@ -33,7 +33,7 @@ class TableOf:
 
 
 def spans(first: int, lengths: Integers) -> Iterator[tuple[int, int]]:
-    """Split the rows from ``first`` into pieces of at most ``_MOST`` items, or one row. lengths: the items per row."""
+    """Split the rows from ``first`` into spans of one row, or at most ``_MOST`` items. lengths: the items per row."""
     total = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     at = 0
     while at < len(lengths):
@@ -49,21 +49,21 @@ def lists(values: pa.Array, links: Sparse, first: int, last: int) -> pa.ListArra
 
 
 def listed(values: Callable[[Integers], pa.Array], links: Sparse, first: int, last: int) -> pa.ListArray:
-    """List the linked values of each row. values: returns the values of given columns of ``links``."""
+    """List the linked values of each row. values: a function that returns the values of given columns of ``links``."""
     bounds = links.indptr[first : last + 1]
     items = links.indices[int(bounds[0]) : int(bounds[-1])]
     return pa.ListArray.from_arrays(pa.array((bounds - bounds[0]).astype(np.int32)), values(items))
 
 
 class DocumentIds:
-    """The ids of a snapshot's documents, for lists of the documents behind its texts."""
+    """The ids of a snapshot's documents, for listing the documents that a text was derived from."""
 
     def __init__(self, artifacts: Artifacts) -> None:
         self._artifacts = artifacts
 
     @cached_property
     def _ids(self) -> tuple[pa.Array, Rows]:
-        """The ids in order, and the position of each passage's document among them, ``(n_passages,)``."""
+        """The sorted ids, and for each passage the position of its document's id in them, ``(n_passages,)``."""
         ids = whole(self._artifacts, "documents", "document_id")["document_id"]
         order = pc.sort_indices(ids)
         places = np.empty(len(ids), np.int64)
@@ -71,7 +71,7 @@ class DocumentIds:
         return ids.take(order), places[passages_of(self._artifacts).documents]
 
     def behind(self, owners: Rows, passages: Integers, count: int) -> pa.ListArray:
-        """List the distinct document ids of each of ``count`` owners. owners, passages: the links, ``(n_links,)``."""
+        """List each owner's distinct document ids. owners, passages: the two ends of each link, ``(n_links,)``."""
         ids, of_passages = self._ids
         if len(passages) and int(passages.max()) >= len(of_passages):
             raise CorruptBlob(f"{self._artifacts.path}: a text comes from passages that 'passages' lacks")
@@ -81,7 +81,7 @@ class DocumentIds:
 def with_vectors(
     artifacts: Artifacts, name: str, columns: Sequence[str], pack: str
 ) -> Iterator[tuple[int, pa.Table, npt.NDArray[np.float32]]]:
-    """Yield each shard's number of earlier rows, columns and vectors. Raises CorruptBlob if shards do not match."""
+    """Yield each shard's row offset, columns and vectors. Raises CorruptBlob if the shards of both do not match."""
     labels = [[shard.name.partition("/")[2] for shard in artifacts.shards(folder)] for folder in (name, pack)]
     if labels[0] != labels[1]:
         raise CorruptBlob(f"{artifacts.path}: {name!r} and {pack!r} are not in the same shards")
@@ -93,7 +93,7 @@ def with_vectors(
 def vector_table(
     name: str, length: int, kinds: Mapping[str, pa.DataType], rows: Iterator[Mapping[str, Any]]
 ) -> TableOf:
-    """Make a table with columns of given types and ``vector``, ``(n, length) float32``, from pieces of columns."""
+    """Make a table from pieces of columns. kinds: the column types, except ``vector``, ``(n, length) float32``."""
     schema = pa.schema({**kinds, "vector": pa.list_(pa.float32(), length)})
     return TableOf(name, schema, (_piece(schema, columns) for columns in rows))
 

@@ -32,7 +32,7 @@ _SPACES = (
 
 
 class CommunityHierarchy(Protocol):
-    """The interface of a family that groups entities: numbered communities, level 0 the coarsest."""
+    """The interface of a family that groups entities into numbered communities. Level 0 is the coarsest."""
 
     @property
     def depth(self) -> int:
@@ -44,16 +44,16 @@ class CommunityHierarchy(Protocol):
         ...
 
     def texts(self, *columns: str) -> Iterator[tuple[Rows, pa.Table]]:
-        """Yield the communities' numbers, in order, with columns of their table, a piece at a time."""
+        """Yield pieces of the communities, in order: their numbers and the given columns of their table."""
         ...
 
 
 @dataclass(frozen=True)
 class Elements:
-    """The nodes or edges of a graph: a schema, and the rows, a piece at a time.
+    """The nodes or edges of a graph: a schema, and the rows in pieces.
 
     The first column of nodes is their id, and the first two columns of edges are the ids of their nodes, all strings.
-    Each further column is an attribute: a string, an integer, a float or a boolean; null, an empty string, NaN and
+    Every other column is an attribute: a string, an integer, a float or a boolean. Null, empty strings, NaN and
     infinities are omitted.
     """
 
@@ -62,10 +62,10 @@ class Elements:
 
 
 def graph(artifacts: Artifacts) -> tuple[Elements, Elements]:
-    """Return a snapshot's entities and their relations. Raises FamilyNotFound if nothing was extracted, CorruptBlob.
+    """Return a snapshot's entities and relations. Raises FamilyNotFound if nothing was extracted, or CorruptBlob.
 
-    If there are communities, ``community_<level>`` is the number of an entity's community on a level, 0 the
-    coarsest, as in GraphRAG's tables, and ``community`` the title of the one on the lowest.
+    If there are communities, ``community_<level>`` is the number of the entity's community on that level (0 is the
+    coarsest, as in GraphRAG's tables), and ``community`` is the title of its community on the lowest level.
     """
     entities = EntityGraph(artifacts)
     hierarchy: CommunityHierarchy | None = provided(artifacts, "hierarchy")
@@ -156,7 +156,7 @@ def _type(field: pa.Field) -> str:
 
 
 def _rows(element: str, identifying: Sequence[str], table: pa.Table) -> list[str]:
-    """Return one line for each row."""
+    """Return each row of a table as one line of GraphML."""
     parts: list[pa.ChunkedArray | str] = [f"<{element}"]
     for name, column in zip(identifying, table.columns, strict=False):
         identity = _escaped(column)

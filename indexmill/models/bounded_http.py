@@ -18,14 +18,14 @@ LARGEST_ERROR = 1_000_000
 
 
 class BoundedClient(httpx2.AsyncClient):
-    """A client that limits every response to ``largest`` bytes, except successful responses that its caller streams."""
+    """A client that bounds the size of every response, except successful responses that its caller streams."""
 
     def __init__(self, *, largest: int = LARGEST_ANSWER, **options: Any) -> None:
         super().__init__(**options)
         self._largest = largest
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
-        """Send a request; raises LlmUnusable if the response is larger than `largest`."""
+        """Send a request. Raises LlmUnusable if a success response exceeds `largest`; an error response is cut off."""
         response = await super().send(request, stream=True, **options)
         if stream and response.is_success:
             return response
@@ -71,7 +71,7 @@ class _Whole:
         self._response, self._largest = response, largest
 
     def takes(self, chunk: bytes) -> bool:
-        """Add the next bytes; return False once the body is long enough."""
+        """Add the next bytes; return False once an error response is cut off. Raises LlmUnusable for a long answer."""
         self.content += chunk
         if self._response.is_success and len(self.content) > self._largest:
             raise too_large(self._response, self._largest)

@@ -173,7 +173,7 @@ def _schema(request: Request) -> str:
 
 
 def _answer(request: Request, correction: tuple[str, str]) -> str:
-    """Return the answer to correct, without the long runs of white space and the length of a model in a loop."""
+    """Return the answer to correct, shortened, since a model in a loop writes long runs of white space or text."""
     text = re.sub(r"\s{4,}", "\n", correction[0])[: 8 * request.max_output_tokens].strip()
     return text.encode("utf-8", "replace").decode() or "(nothing)"
 

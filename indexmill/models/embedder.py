@@ -178,7 +178,7 @@ class PassEmbedder(Embedder):
         return max(1, self.tokens_per_pass // length)
 
     def _rest(self, texts: int) -> Iterable[int]:
-        """Return the sizes of the passes over the last texts of a length, which are too few for a full pass."""
+        """Return the sizes of the passes for the last ``texts`` texts of a length, which do not fill a whole pass."""
         return [texts] if texts else []
 
     @abstractmethod
@@ -307,10 +307,10 @@ def cut_dimension(dimension: int | None, whole: int) -> int:
 
 
 def tokens_left(tokenizer: bytes, max_tokens: int, prompt: str, setting: str = "document_prompt") -> int:
-    """Return the maximum tokens of a text that the model reads after a prompt, with special tokens.
+    """Return the maximum number of tokens, with special tokens, of a text that the model reads after a prompt.
 
-    tokenizer: a tokenizer.json. max_tokens: the model's limit. setting: the setting with the prompt. Raises
-    ConfigurationError if the prompt takes more than half of the limit.
+    tokenizer: a tokenizer.json. max_tokens: the model's limit. setting: the name of the prompt's setting, for messages.
+    Raises ConfigurationError if the prompt takes more than half of the limit.
     """
     if not prompt:
         return max_tokens
@@ -335,7 +335,7 @@ class TokenEncoder(Tokeniser, PassEmbedder):
         """The result of this encoder's last self-test on this machine; None to run the self-test."""
 
     def _is_reproducible(self) -> bool:
-        """Return True if a text's vector has the same bits in any batch; runs the self-test if that is not known."""
+        """Return True if a text's vector has the same bits in any batch; run the self-test if it has not run yet."""
         if self.reproducible is None:
             self.reproducible = self_test(self)
         return self.reproducible
@@ -499,13 +499,13 @@ def _features(word: str) -> NDArray[np.float32]:
 
 
 def _signs(text: str) -> NDArray[np.float32]:
-    """Return 64 signs, a hash of a text."""
+    """Hash a text to 64 signs, each -1 or 1."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return np.unpackbits(np.frombuffer(digest, np.uint8)).astype(np.float32) * 2 - 1
 
 
 def _places(text: str) -> NDArray[np.float32]:
-    """Select the eighth of the dimensions that a feature uses."""
+    """Hash a feature to the mask of dimensions that it uses, about an eighth of all."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=24, person=b"places").digest()
     thirds = np.unpackbits(np.frombuffer(digest, np.uint8)).reshape(3, -1)
     chosen: NDArray[np.uint8] = np.bitwise_and.reduce(thirds, axis=0)

@@ -36,7 +36,7 @@ class Endpoint:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], section: str = "llm") -> Endpoint:
-        """Read an endpoint from settings, ignoring those that it does not have.
+        """Read an endpoint from settings, ignoring settings that an endpoint does not have.
 
         section: the section's name, for messages. Raises ConfigurationError for an invalid value.
         """

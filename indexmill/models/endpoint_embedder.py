@@ -45,8 +45,9 @@ TokenCounter = Tokeniser | HashEmbedder
 class EndpointModel:
     """The inputs, besides the texts, that determine an endpoint's vectors.
 
-    name: the model's name at the endpoint. dimension: that of its vectors. tokenizer: the SHA-256 of the tokenizer.json
-    that counts and truncates; empty for the test double. asked_dimension: the dimension to request; 0 for the model's.
+    name: the model's name at the endpoint. dimension: the dimension of its vectors. tokenizer: the SHA-256 of the
+    tokenizer.json that counts and truncates tokens; empty for the test double. asked_dimension: the dimension to
+    request; 0 for the model's own.
     """
 
     name: str

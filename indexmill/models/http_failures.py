@@ -1,6 +1,6 @@
 """Conversion of an endpoint's HTTP failures to the errors of ``indexmill.models.llm_errors``.
 
-Of what the endpoint wrote, messages repeat only its error code, and only if it is one word: error texts may contain
+Messages repeat nothing from the endpoint except its error code, and only if that is one word: error texts may contain
 prompts and pieces of keys.
 """
 
@@ -110,7 +110,7 @@ class HttpFailure:
         return error
 
     def _stops(self, model: str, names: SettingNames) -> str:
-        """Return the reason why no request can succeed, and the setting to change; empty if another may succeed."""
+        """Return why no request can succeed, and the setting to change; empty if a different request may succeed."""
         if self.status == 402 or self.code in _NO_MONEY:
             return "the account has no credit left, or has reached its limit"
         if self.code == "model_not_found":

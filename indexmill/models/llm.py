@@ -58,7 +58,7 @@ class LLM(Protocol):
         ...
 
     def input_tokens(self, request: Request, correction: tuple[str, str] | None = None) -> int:
-        """Return an upper bound of the input tokens that ``complete`` with the same arguments is billed for."""
+        """Return an upper bound of the input tokens billed for ``complete`` with the same arguments."""
         ...
 
     async def ready(self) -> None:
@@ -88,7 +88,7 @@ L = TypeVar("L", bound=LLM)
 
 
 class LlmWrapper(Generic[L]):
-    """A base of wrappers that define ``complete`` and delegate the rest to the wrapped model; see ``LLM``."""
+    """A base class for wrappers that define ``complete`` and delegate the rest to the wrapped model; see ``LLM``."""
 
     def __init__(self, llm: L) -> None:
         self._llm = llm
@@ -119,6 +119,6 @@ def key_of(fingerprint: Any, request: Request) -> str:
 
 
 def data_block(texts: Sequence[str]) -> str:
-    """Join corpus texts as data, each between delimiters that no text can contain, since they include a hash of all."""
+    """Join corpus texts as data between delimiters that no text can contain, since they include a hash of all texts."""
     tag = digest_of_texts(*texts)[:16]
     return "\n".join(f"<text-{number} {tag}>\n{text}\n</text-{number} {tag}>" for number, text in enumerate(texts, 1))

@@ -195,7 +195,7 @@ class OpenAiEmbeddings(OpenAiConnection):
 
 
 def _blames(result: object, what: re.Pattern[str]) -> bool:
-    """Return True if an endpoint rejects a request because of a parameter."""
+    """Return True if an endpoint rejects a request because of the parameter that `what` matches."""
     return (
         isinstance(result, HttpFailure)
         and result.status in (400, 404, 415, 422, 501)

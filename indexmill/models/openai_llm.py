@@ -72,7 +72,7 @@ class OpenAiLlm(OpenAiConnection):
         return input_bound(request, correction)
 
     async def complete(self, request: Request, correction: tuple[str, str] | None = None) -> Completion:
-        """Send the request, again with the next response format if the endpoint does not support one. See ``LLM``."""
+        """Send the request; repeat it with the next response format if the endpoint rejects the format. See ``LLM``."""
         with model_call("chat", self.model, self.base_url, request.task, request.max_output_tokens) as call:
             outcome = await self._completed(request, correction)
             call.ended(outcome)

@@ -173,7 +173,7 @@ class _Padding:
         self._padded: dict[tuple[int, int], Any] = {}
 
     def apply(self, nodes: list[Any], rows: set[tuple[int, int]]) -> None:
-        """Make `nodes` process padded rows, and all others texts. rows: the outputs with a row for each token."""
+        """Make `nodes` process padded rows, and all other nodes separate texts. rows: outputs with a row per token."""
         chosen = {node.get_instance_id() for node in nodes}
         for node in nodes:
             for operand in node.inputs():

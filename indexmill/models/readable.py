@@ -63,7 +63,7 @@ def value_of(completion: Completion) -> Any:
 
 
 def _fenced(text: str) -> Any:
-    """Parse the JSON value in the only fence of a text."""
+    """Parse the JSON value in the only fence of a text; raises BadAnswer unless there is exactly one."""
     fenced = list(_fences(text))
     if len(fenced) != 1:
         raise BadAnswer("not-json")

@@ -32,11 +32,11 @@ class Mention:
     """One span that names an entity.
 
     ``start`` and ``end`` are character offsets in the field (``title`` or ``text``). ``kind`` is ``title`` for the
-    subject of the whole document, ``subject`` for the subject of the text from there to the next subject (``subjects``;
-    an empty span with a name), ``name`` for a proper name, ``alias`` for the written form of a name that has a standard
-    form, ``part`` for a name inside a longer one (the owner in a possessive, a name without its rank), ``work`` for a
-    quoted title, ``code`` for an identifier or file name, ``date`` for a date and ``number`` for a number. Mentions may
-    overlap. ``name`` is the canonical name of the entity; None if it is derived from the span's text.
+    subject of the document, ``subject`` for an empty span from which on the text has a new subject (its ``name``),
+    ``name`` for a proper name, ``alias`` for a variant of a name that has a standard form, ``part`` for a name inside a
+    longer name (the owner in a possessive, a name without its rank), ``work`` for a quoted title, ``code`` for an
+    identifier or file name, ``date`` for a date and ``number`` for a number. Mentions may overlap. ``name`` is the
+    canonical name of the entity; None if it is derived from the span's text.
     """
 
     field: Field
@@ -228,11 +228,12 @@ _LONGEST = 120  # the maximum characters of a mention
 
 
 class RulesRecogniser:
-    """Finds names by how they are written: no model, and no lexicon except function words, months and ranks.
+    """Finds names by their spelling, without a model; it knows only function words, calendar words and ranks.
 
-    A capitalised word that opens a sentence is a name if it is not a function word and the document does not also write
-    it in lower case. The title is a mention as a whole, and also without a qualifier in parentheses, so that *Philippe
-    Chevallier (actor)* matches *Philippe Chevallier* elsewhere. Every pattern is bounded, so time is linear.
+    A capitalised word that opens a sentence is a name unless it is a function word or the document also writes it in
+    lower case. The entire title is a mention. So is the title without a qualifier in parentheses, so that *Philippe
+    Chevallier (actor)* matches *Philippe Chevallier* elsewhere. Every pattern is bounded, so the running time is
+    linear.
     """
 
     fingerprint = "rules/1"
@@ -256,7 +257,7 @@ def title_mentions(title: str) -> list[Mention]:
 
 
 def names_nothing(text: str) -> bool:
-    """Return True if a text consists of function words in any case; False for acronyms."""
+    """Return True if a text consists only of function words, in any case; False for acronyms such as IT."""
     words = canonical_words(text) if len(text) < _LONGEST else [text]
     acronym = text.isupper() and len(text) > 1
     return not acronym and all(word in _FUNCTION_WORDS for word in words)
@@ -377,7 +378,7 @@ def _opens_sentence(text: str, start: int) -> bool:
 
 
 def _parts(text: str, start: int, end: int) -> Iterator[tuple[int, int, Kind]]:
-    """Yield names inside a name (without its rank; both parts of a possessive), and the name with "the" and a year."""
+    """Yield names inside a name (without its rank, both parts of a possessive), and "2004 X" for X in "the 2004 X"."""
     surface = text[start:end]
     if " " in surface:
         skip = 0
@@ -408,7 +409,7 @@ def _code_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _looks_like_a_title(quoted: str) -> bool:
-    """Return True for a title, not a sentence: at most 5 words, or 12 if half of the long words are capitalised."""
+    """Return True if a quotation may be a title: at most 5 words, or 12 if half the long words are capitalised."""
     words = quoted.split()
     long_words = [word for word in words if len(word) > 3]
     capitalised = sum(not word[0].islower() for word in long_words)
@@ -416,7 +417,7 @@ def _looks_like_a_title(quoted: str) -> bool:
 
 
 def _mask(text: str) -> str:
-    """Replace text that contains no names by spaces, so that offsets stay; identifiers in code fences are kept."""
+    """Blank out text that contains no names, without moving the rest; identifiers in code fences are kept."""
     for sign, pattern in _MASKED:
         if sign in text:
             text = pattern.sub(_identifiers if sign == "```" else _blank, text)
@@ -535,7 +536,7 @@ class SpacyRecogniser:
         )
 
     def recognise(self, title: str, text: str) -> list[Mention]:
-        """Find the pipeline's entities, and the title as a whole; see ``Recogniser``."""
+        """Find the pipeline's entities, and the entire title; see ``Recogniser``."""
         kinds: dict[tuple[Field, int, int], Kind] = {
             ("title", mention.start, mention.end): mention.kind for mention in title_mentions(title)
         }

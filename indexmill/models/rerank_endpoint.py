@@ -1,10 +1,10 @@
-"""A reranker behind an endpoint, with the request that Jina, Cohere, vLLM and others offer at ``/v1/rerank``.
+"""A reranker behind an HTTP endpoint: the ``/v1/rerank`` request that Jina, Cohere, vLLM and others accept.
 
     POST {url}   {"model", "query", "documents": [...], "top_n"}   ->   {"results": [{"index", "relevance_score"}]}
 
-Text Embeddings Inference calls the documents ``texts`` and answers ``[{"index", "score"}]``. If an endpoint rejects a
-request (422), it is sent again in that form, which is then tried first. Errors are those of a language model
-(``indexmill.models.llm_errors``), and never repeat what the endpoint wrote.
+Text Embeddings Inference names the documents ``texts`` and returns ``[{"index", "score"}]``. A request that an endpoint
+rejects with 422 is sent again in this form, which later requests try first. Errors are those of language model calls
+(``indexmill.models.llm_errors``); their messages never quote the response.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class RerankEndpoint:
         return {"backend": "endpoint", "model": self.model}
 
     def cautions(self) -> list[str]:
-        """Return warnings about sending the texts and the key."""
+        """Return warnings about sending the texts and the key without encryption."""
         return self._keys.cautions(self.url, "the reranker's URL")
 
     def scores(self, question: str, texts: Sequence[str]) -> npt.NDArray[np.float64]:
@@ -100,7 +100,7 @@ class RerankEndpoint:
             client.close()
 
     def after_fork(self) -> None:
-        """Drop the parent's connections, since the child would take the parent's answers; the child opens its own."""
+        """Drop the inherited connections, which would receive the parent's responses; the next call opens new ones."""
         if self._finalizer is not None:
             self._finalizer.detach()
         self._opened = None
@@ -123,7 +123,7 @@ class RerankEndpoint:
     def _attempt(
         self, question: str, texts: Sequence[str], field: str
     ) -> npt.NDArray[np.float64] | HttpFailure | LlmError:
-        """Return the scores, or the error as a value: an exception raised here would carry the texts."""
+        """Return the scores, or the error as a value, since the traceback of an exception would contain the texts."""
         client = self._client()
         import httpx2
 
@@ -165,7 +165,7 @@ class RerankEndpoint:
 
 
 def _rest(path: str) -> str:
-    """Return the missing end of the service's path: ``/rerank``, after a version unless the path ends with one."""
+    """Return the missing end of the service's path: ``/rerank`` after a version such as ``v1``, else ``/v1/rerank``."""
     last = path.rstrip("/").rpartition("/")[2]
     return "/rerank" if last[:1] == "v" and last[1:].isdigit() else "/v1/rerank"
 

@@ -1,7 +1,7 @@
 """Rerankers of a question's hits: models that read the question and a text together.
 
-Retrieval compares vectors that were computed separately; a reranker reads both texts at once. That takes a pass of the
-model for each hit, so only the first hits are reranked (``indexmill.retrieve.rerank``).
+Retrieval compares vectors that were computed separately; a reranker reads both texts together. This requires a pass of
+the model for each hit, so only the first hits are reranked (``indexmill.retrieve.rerank``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Reranker(Protocol):
         ...
 
     def scores(self, question: str, texts: Sequence[str]) -> Scores:
-        """Score how well each text answers: ``(n_texts,)``, finite, higher is better; a pure function."""
+        """Score how well each text answers the question: ``(n_texts,)``, finite, higher is better. A pure function."""
         ...
 
 

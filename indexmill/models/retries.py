@@ -1,7 +1,7 @@
-"""Calls to an endpoint while a user waits: a few retries within a deadline.
+"""Calls to an endpoint while a user waits, with a few retries within a deadline.
 
-This module does not use ``tenacity``, since an application with its own language model may install no extra. The
-pipeline, in which a request may wait for a quarter of an hour, does (``tasks.llm.calls``).
+``tenacity`` is not used here, because an application that brings its own language model need not install any extra. The
+pipeline uses it (``tasks.llm.calls``), since there a request may wait for a quarter of an hour.
 """
 
 from __future__ import annotations

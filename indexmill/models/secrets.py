@@ -102,7 +102,7 @@ class KeySource:
         return f"the environment variable {_shown(self.env)} ({self.setting})"
 
     def check(self) -> bool:
-        """Return True if there is a key, or a provider; does not call the provider.
+        """Return True if there is a key or a provider, without calling the provider.
 
         Raises LlmForbidden if a required key is missing, ConfigurationError if the provider cannot be imported.
         """
@@ -122,7 +122,7 @@ class KeySource:
         return None if key is None else key.text
 
     def cautions(self, base_url: str, setting: str = "llm.base_url") -> list[str]:
-        """Return warnings about a readable key file or an unencrypted connection. setting: the URL's setting."""
+        """Return warnings about a key file that others can read, or plain HTTP. setting: the URL setting's name."""
         warnings = []
         if self.provider is None and self.file is not None:
             try:
@@ -173,7 +173,7 @@ class KeySource:
         return function  # type: ignore[no-any-return]
 
     def _beside(self, name: str) -> str:
-        """Return the name of another setting of the same section."""
+        """Return the full name of a different setting in the same section."""
         return f"{self.setting.rpartition('.')[0] or 'llm'}.{name}"
 
     def _usable(self, key: _HiddenKey) -> _HiddenKey:
@@ -199,7 +199,7 @@ class _HiddenKey:
 
 
 async def _called(function: Callable[[], Any]) -> _HiddenKey | str:
-    """Return a provider's key, or a string that describes its fault. A hanging provider does not delay exit."""
+    """Call a provider; return its key, or describe its failure. A hanging provider does not delay exit."""
     import asyncio
 
     future: concurrent.futures.Future[Any] = concurrent.futures.Future()

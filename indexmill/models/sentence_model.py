@@ -71,7 +71,7 @@ class ModelFiles:
 
     @cached_property
     def reading(self) -> Path:
-        """The folder of the module for documents, with the tokenizer and the transformer's configuration."""
+        """The folder of the module that encodes documents, with its tokenizer and the transformer's configuration."""
         folder = self.folder / str(_modules(self.folder)[0]["path"])
         routes = _read(folder / _ROUTES).get("structure")  # for a model with a separate module for questions
         route = routes.get("document") if isinstance(routes, dict) else None
@@ -80,7 +80,7 @@ class ModelFiles:
 
     @property
     def parts(self) -> dict[str, Path]:
-        """The files that the model is loaded from by their path in the folder, sorted."""
+        """The files that the model is loaded from, by their path within the model's folder, sorted."""
         parts = {}
         for path in sorted(self.folder.rglob("*")):
             names = path.relative_to(self.folder).parts
@@ -133,7 +133,7 @@ def find_model(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool = Fa
 
 
 def find_tokenizer(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool = False) -> tuple[bytes, int | None]:
-    """Read the tokenizer.json at a path or of a model, and the model's token limit if known; see `find_model`."""
+    """Read a tokenizer.json, given its path or its model (see `find_model`), and the model's token limit if known."""
     path = Path(name_or_path)
     alone = path / "tokenizer.json" if path.is_dir() and not (path / "modules.json").is_file() else path
     if alone.is_file():
@@ -198,8 +198,8 @@ class SentenceModel:
     max_tokens: the maximum tokens of a text, with prompt and special tokens. dimension: the dimension of a vector; 0 if
     no module's configuration has it. pooling: the library's name of the pooling, such as ``cls``, or several joined by
     ``+``; empty if the model has none. include_prompt: True if the pooling includes a prompt's tokens. cut: the
-    dimension that vectors are truncated to; None for the whole vector. prompts: the model's own prompts. beyond_graph:
-    the reason why OpenVINO cannot run the model; empty if it can.
+    dimension that vectors are truncated to; None to keep all dimensions. prompts: the model's own prompts.
+    beyond_graph: the reason why OpenVINO cannot run the model; empty if it can.
     """
 
     max_tokens: int
@@ -279,7 +279,7 @@ def _reading(folder: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read the JSON object in a file; empty if the file is missing. Raises ModelUnavailable for anything else."""
+    """Read the JSON object in a file; empty if the file is missing. Raises ModelUnavailable for other content."""
     if not path.is_file():
         return {}
     value = _json(path)
@@ -351,7 +351,7 @@ def _pooling_modes(config: Mapping[str, Any]) -> list[str]:
 
 
 def _prompts(prompts: Any, folder: Path) -> Prompts:
-    """Return the prompts of questions and documents, under the names that the library documents."""
+    """Return the prompts for questions (``query``) and documents (``document``, ``passage`` or ``corpus``)."""
     if not isinstance(prompts, dict) or not all(text is None or isinstance(text, str) for text in prompts.values()):
         raise ModelUnavailable(
             f"{folder / 'config_sentence_transformers.json'}: expected an object of prompts, each a string"

@@ -1,14 +1,14 @@
 """The torch back-end: sentence-transformers runs a model as it is published, on the CPU or a GPU.
 
 It also runs models that OpenVINO cannot run: those with dense layers, decoders, static embeddings or routers. Each call
-to the library has texts of one token count, so that nothing is padded; `encode_query` and `encode_document` read, pool
-and project them. Sentences are pooled from the tokens of their passage if the model's pooling is the mean, and then
-pass through the modules that follow the pooling.
+to the library contains texts of the same token count, so that nothing is padded; `encode_query` and `encode_document`
+read, pool and project them. Sentences are pooled from the tokens of their passage if the model's pooling is the mean,
+and then pass through the modules that follow the pooling.
 
-torch chooses the kernel of a matrix product by the number of rows, so a text's last bits would depend on how many texts
-share its pass. So every pass over documents of one length has the same number of rows, padded with copies of the first,
-and every question has a pass of its own. The self-test checks whether that suffices on this device; the fingerprint
-records the result and the device.
+torch selects the kernel of a matrix product by its number of rows, so the last bits of a vector would depend on how
+many texts are encoded together. Therefore every pass over documents of one length has the same number of rows, padded
+with copies of the first document, and each question is encoded separately. The self-test checks whether this suffices
+on the current device; the fingerprint records the result and the device.
 """
 
 from __future__ import annotations
@@ -94,11 +94,11 @@ class TorchEmbedder(TokenEncoder):
         dimension: int | None = None,
         name: str = "",
     ) -> TorchEmbedder:
-        """Open a sentence-transformers model, passed as files, folder or name (see `find_model`), or as files by path.
+        """Open a sentence-transformers model: a `ModelFiles`, a folder, a name (see `find_model`), or files by path.
 
         threads: torch's threads in the whole process; None leaves them unchanged. precision: "auto" (bf16 on a GPU, f32
-        on the CPU), "f32" or "bf16". device: "auto" (a GPU, if torch has one), "cuda" or "cpu". prompts: put before
-        texts. dimension: the dimension that vectors are truncated to; None for the model's own. name: the name of a
+        on the CPU), "f32" or "bf16". device: "auto" (a GPU, if torch has one), "cuda" or "cpu". prompts: the prefixes
+        of texts. dimension: the dimension that vectors are truncated to; None for the model's own. name: the name of a
         model that is passed as files by path. Raises ModelUnavailable if the model, the device or a package is missing,
         ConfigurationError for a model that would run its own code.
         """
@@ -230,7 +230,7 @@ def _chosen(device: str, torch: Any) -> str:
 
 
 def _load(folder: Path, device: str, precision: str, max_tokens: int) -> Any:
-    """Load a model from local files, without code of its own and without pickles; raises ModelUnavailable."""
+    """Load a model from local files, without running the model's code or opening pickles; raises ModelUnavailable."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     with quiet():
         torch = _import_torch()

@@ -1,6 +1,6 @@
 """Charts of a report as SVG: bars, histograms, a timeline of workers, and series over versions.
 
-Each function takes numbers and labels and returns markup without scripts and styles: the page's stylesheet colours the
+Each function takes numbers and labels and returns markup without scripts or styles: the page's stylesheet colours the
 classes, for light and dark screens and for paper. Scales begin at zero, and each value is shown beside its bar, line or
 point. Coordinates are rounded to a tenth of a pixel, so that the same numbers give the same bytes.
 """
@@ -53,7 +53,7 @@ class Panel:
 
 
 def bar(value: float, most: float, tone: int = 1) -> Markup:
-    """Draw a bar in a table; the value ``most`` fills it. Screen readers skip it, and read the number beside it."""
+    """Draw a bar for a table cell; the value ``most`` fills the cell. Screen readers read only the number beside it."""
     length = 100 * value / most if most > 0 else 0.0
     return _markup(
         '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true" focusable="false">'
@@ -62,7 +62,7 @@ def bar(value: float, most: float, tone: int = 1) -> Markup:
 
 
 def histogram(key: str, title: str, bars: Sequence[Bar], *, of: str, doubling: bool) -> Markup:
-    """Draw a histogram with a bar per group. key: an id that is unique on the page. of: a name for what is counted."""
+    """Draw a histogram. key: an id that is unique on the page. of: a plural noun for the things that are counted."""
     width, height, margin, top, bottom = 300, 150, 8, 20, 24
     highest = max((one.count for one in bars), default=0)
     step = (width - 2 * margin) / max(len(bars), 1)
@@ -103,7 +103,7 @@ def timeline(
     *,
     narrow: bool = False,
 ) -> Markup:
-    """Draw lanes of work from zero to ``seconds``. narrow: True for the screen of a phone, without hover texts."""
+    """Draw lanes of work from zero to ``seconds``. narrow: True for a phone's screen; hover texts are left out."""
     width, left_margin, top, lane = (360, 92, 6, 24) if narrow else (1040, 150, 6, 26)
     floor = top + lane * len(lanes)
     scale = (width - left_margin - 14) / seconds if seconds > 0 else 0.0
@@ -141,8 +141,8 @@ def series(
 ) -> Markup:
     """Draw panels over a shared axis of versions; each panel begins at zero.
 
-    flags: positions of versions with their labels. gone: the positions of withdrawn versions. narrow: True for the
-    screen of a phone, with names and values above the panels, not beside them.
+    flags: pairs of a version's position and its label. gone: the positions of withdrawn versions. narrow: True for a
+    phone's screen, with names and values above the panels instead of beside them.
     """
     width, left_margin, right, panel, gap = (360, 8, 8, 46, 38) if narrow else (1040, 150, 120, 60, 28)
     top = 26

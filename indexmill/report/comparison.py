@@ -32,7 +32,7 @@ SETTINGS = 50
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two versions. sizes: bytes by family. counts: numbers by family and name of the count."""
+    """One of the two compared versions. sizes: bytes by family. counts: the counts of all families, by label."""
 
     version: int
     created: str
@@ -56,9 +56,10 @@ class QuestionChange:
 
 @dataclass(frozen=True, slots=True)
 class MethodQuality:
-    """The recall of a method in both versions. won, lost, same: counts of questions that were measured in both.
+    """The recall of a method in both versions. won, lost, same: how many questions had more, less or equal recall.
 
-    The counts are None if a run did not record each question; each list contains at most ``QUESTIONS``.
+    Only questions that were measured in both versions count. The counts are None if a run did not record each question;
+    each list contains at most ``QUESTIONS``.
     """
 
     method: str
@@ -73,7 +74,7 @@ class MethodQuality:
 
 @dataclass(frozen=True, slots=True)
 class CameAndWent:
-    """The rows of a family's table that only one of the versions has: how many, and some names."""
+    """The rows of a family's table that only one of the two versions has: their number, and some of their names."""
 
     table: str
     came: int
@@ -103,7 +104,7 @@ class VersionComparison:
         return tuple(dict.fromkeys((*self.b.sizes, *self.a.sizes)))
 
     def counts(self) -> tuple[str, ...]:
-        """Return the counts of families that differ."""
+        """Return the names of the counts that differ between the versions."""
         names = sorted({*self.a.counts, *self.b.counts})
         return tuple(name for name in names if self.a.counts.get(name) != self.b.counts.get(name))
 
@@ -113,7 +114,7 @@ def comparison(
 ) -> VersionComparison:
     """Compare an opened version with another version of its store.
 
-    known_changes: the known changes since some version, which are reused if that is ``version``. Raises
+    known_changes: changes that were computed before; they are reused if they start from ``version``. Raises
     SnapshotNotFound if there is no such version, CorruptBlob.
     """
     with indexmill.open(store.url, version=version) as older:
@@ -206,7 +207,7 @@ def _of_method(method: str, before: GateMeasurement, after: GateMeasurement) -> 
 
 
 def _numbered(questions: Sequence[str]) -> list[tuple[str, int]]:
-    """Pair each question with the number of equal ones before it: long questions are cut, so two may be equal."""
+    """Pair each question with its number of earlier duplicates; long questions are cut, so two may be equal."""
     seen: Counter[str] = Counter()
     numbered = []
     for question in questions:
@@ -231,7 +232,7 @@ def _rows(older: Snapshot, newer: Snapshot, changes: Changes) -> tuple[CameAndWe
 
 
 def _names(snapshot: Snapshot, other_snapshot: Snapshot, table: str, key: str) -> tuple[str, ...]:
-    """Return the titles, or else the texts, of some rows that only ``snapshot`` has, in the order of keys."""
+    """Return the titles (or texts, for lack of titles) of some rows that only ``snapshot`` has, sorted by key."""
     only_here, only_there = only_in(snapshot, other_snapshot, table), only_in(other_snapshot, snapshot, table)
     shards = [shard for shard in snapshot.shards(table) if shard.name in only_here]
     shown = next((name for name in ("title", "text") if shards and shards[0].has_column(name)), None)

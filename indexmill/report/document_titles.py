@@ -29,10 +29,10 @@ def only_in(snapshot: Snapshot, other_snapshot: Snapshot | None, table: str = "d
 def describe(
     snapshot: Snapshot, ids: Collection[str], shards: Collection[str] | None = None, *, lengths: bool = False
 ) -> dict[str, Described]:
-    """Read documents by id; absent ids are left out.
+    """Read the titles of documents, given their ids; unknown ids are left out.
 
-    shards: the names of the shards that may contain them; None for all. lengths: True to measure the texts too. Raises
-    CorruptBlob.
+    shards: the names of the shards that may contain the documents; None for all. lengths: True to measure the texts
+    too. Raises CorruptBlob.
     """
     documents: dict[str, Described] = {}
     requested_ids = pa.array(sorted(ids), pa.string())

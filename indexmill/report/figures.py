@@ -34,7 +34,7 @@ class Figure:
 
 
 def stage_tones(stages: Sequence[StageRun]) -> dict[str, int]:
-    """Return the colour of each stage; only the stages with the most work have their own."""
+    """Return the colour number of each stage: unique for the stages with the most work, 0 (grey) for the others."""
     ordered = sorted(stages, key=lambda stage: (-stage.work, stage.name))
     return {stage.name: place if place <= _TONES else 0 for place, stage in enumerate(ordered, start=1)}
 

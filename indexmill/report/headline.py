@@ -31,7 +31,7 @@ def headline(facts: Facts) -> tuple[Card, ...]:
 
 
 def _whole(facts: Facts) -> RunRecord | None:
-    """Return the run's record; None without the record of the run's end, which has measurements and costs."""
+    """Return the run's record; None if the record of the run's end, with its measurements and costs, is missing."""
     run = facts.tonight.run
     return run if run is not None and run.is_whole else None
 

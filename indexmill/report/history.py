@@ -41,7 +41,7 @@ class VersionFacts:
 
 
 def history(store: StoreReader, version: int) -> tuple[VersionFacts, ...]:
-    """Return the versions up to ``version``, oldest first. A version with a damaged ref is left out."""
+    """Return the MOST_VERSIONS latest versions up to ``version``, oldest first, omitting any with a damaged ref."""
     aliases, removals = store.aliases(), store.removals()
     versions = []
     for number in [known_version for known_version in store.versions() if known_version <= version][-MOST_VERSIONS:]:

@@ -36,7 +36,7 @@ Integers = npt.NDArray[np.integer]
 
 @dataclass(frozen=True, slots=True)
 class FamilySize:
-    """The size of the files that only this family reads, or that several share; also by kind, the largest first."""
+    """The bytes of files that only this family reads, or that families share. kinds: bytes by kind, largest first."""
 
     name: str
     bytes: int
@@ -60,7 +60,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class FamilyLevels:
-    """The numbers of a family's nodes by level or kind, the lowest first."""
+    """The number of a family's nodes on each level, or of each kind, the lowest level first."""
 
     family: str
     levels: tuple[tuple[str, int], ...]
@@ -78,7 +78,7 @@ class CentralEntity:
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Names that may mean the same. likeness: the letters' similarity, 0 to 1; None if only punctuation differs."""
+    """Names that may denote one entity. likeness: similarity of letters, 0 to 1; None if only punctuation differs."""
 
     names: tuple[str, ...]
     likeness: float | None
@@ -129,7 +129,7 @@ def total_bytes(manifest: Manifest) -> int:
 
 
 def sizes_by_family(manifest: Manifest) -> tuple[FamilySize, ...]:
-    """Return the size of files by the only family that reads them, largest first; each file counts once."""
+    """Return file sizes by the only family that reads them, or as shared, largest first; each file counts once."""
     owners: dict[str, set[str]] = {}
     for family in METHODS.values():
         if family.name in manifest.families:
@@ -156,7 +156,7 @@ def sizes_by_family(manifest: Manifest) -> tuple[FamilySize, ...]:
 
 
 def _kinds_of(family: ReaderFamily) -> set[str]:
-    """Return the first words of the artifacts that a family reads."""
+    """Return the first name component of each artifact that a family reads."""
     packs = load(family.packs) if family.packs else {}
     return {family.name, *(name.partition("/")[0] for name in (*family.artifacts, *family.tables, *packs))}
 
@@ -189,7 +189,7 @@ class _Tally:
 
 
 def grouped(values: Integers, counts: Integers, median: int) -> tuple[tuple[Bar, ...], bool]:
-    """Group ascending, distinct values into bars. Widths double (True) if a few values are far greater."""
+    """Group ascending, distinct values into bars; also return True if widths double to fit a few far greater values."""
     least, most = int(values[0]), int(values[-1])
     doubling = most > 24 and most > 12 * max(median, 1)
     if doubling:
@@ -209,7 +209,7 @@ def grouped(values: Integers, counts: Integers, median: int) -> tuple[tuple[Bar,
 
 
 def _round(width: int) -> int:
-    """Return the next round width: 1, 2, 5, 10, 20, 50, ..."""
+    """Round a width up to 1, 2, 5, 10, 20, 50, ..."""
     scale = 1
     while True:
         for step in (1, 2, 5):
@@ -255,7 +255,7 @@ def _of_families(snapshot: Snapshot) -> tuple[list[Histogram], tuple[FamilyLevel
 
 
 def _entities(snapshot: Snapshot, *, names: bool) -> tuple[tuple[CentralEntity, ...], tuple[Alike, ...]]:
-    """Find the entities in most passages. names: True to also find names that differ only in punctuation."""
+    """Find the entities with the most passages. names: True to also find names that differ only in punctuation."""
     best: list[dict[str, Any]] = []
     keyed: list[pa.Table] = []
     for shard in snapshot.shards("entities"):

@@ -1,4 +1,4 @@
-"""The gate's questions with missed documents, in the order of a page: the best method first."""
+"""The gate's questions with missed documents, in the order of their display: the best method first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BEST, _OTHERS = 50, 15  # the maximum questions listed for the best method, and
 
 @dataclass(frozen=True, slots=True)
 class MissedByMethod:
-    """The missed questions of a method that a page lists. shown: visible at once. folded: visible after a click.
+    """The missed questions of a method that a page lists. shown: visible immediately. folded: visible after a click.
 
     recall: the method's recall; None if it was not recorded. left_out: the number of questions that are not listed.
     """
@@ -26,7 +26,7 @@ class MissedByMethod:
 
 
 def missed_by_method(quality: GateMeasurement) -> tuple[MissedByMethod, ...]:
-    """Return the missed questions by method; the method with the highest recall, which is used, comes first."""
+    """Return the missed questions by method, the method with the highest recall first."""
     by_method: dict[str, list[Missed]] = {}
     for missed in quality.missed:
         by_method.setdefault(missed.method, []).append(missed)

@@ -19,7 +19,7 @@ def amount(number: float | None) -> str:
 
 
 def signed(number: float, shown: Callable[[Any], str] = amount) -> str:
-    """Format a difference with its sign: "+12", "−3", "±0", or "+1.2 MB" where bytes are shown."""
+    """Format a difference with its sign: "+12", "−3", "±0". shown: formats its size, for example as "1.2 MB"."""
     return "±0" if not number else f"{'+' if number > 0 else '−'}{shown(abs(number))}"
 
 

@@ -38,7 +38,7 @@ _GREATEST = 1e15  # the maximum accepted number: no run reaches it, and sums of 
 
 
 def read_run(store: StoreReader, run: str) -> tuple[RunRecord | None, str]:
-    """Return a run's record, or None if it cannot be read, and a sentence about missing records, or "".
+    """Return a run's record (None if unreadable), and a sentence about missing records (empty if none is).
 
     If the record of the start or of the end is damaged, the other record is still used.
     """
@@ -199,7 +199,7 @@ def _list(value: object) -> list[Any]:
 
 
 def _first(value: Mapping[str, Any], most: int) -> list[tuple[str, Any]]:
-    """Return the first items by name; overlong names are cut."""
+    """Return the first ``most`` items, sorted by name; overlong names are cut."""
     return [(_text(name, _LONGEST_NAME), item) for name, item in sorted(value.items())[:most]]
 
 

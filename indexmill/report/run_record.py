@@ -26,7 +26,8 @@ class StageRun:
     """One stage of a run. began: seconds since the run's start. wall: seconds during which any part was being computed.
 
     work: seconds of work, summed over workers. embed_calls, embed_ledger, embed_tokens: use of an encoder behind an
-    endpoint; calls, ledger, tokens: use of a language model. cost: of both, in the currency of the configured prices.
+    endpoint; calls, ledger, tokens: use of a language model. cost: the cost of both, in the currency of the configured
+    prices.
     """
 
     name: str
@@ -53,7 +54,7 @@ class StageRun:
 
 @dataclass(frozen=True, slots=True)
 class WorkSpan:
-    """Parts of a stage that a worker computed without a pause; worker: its position in the timeline's workers."""
+    """Parts of a stage that one worker computed without a pause. worker: an index into the timeline's workers."""
 
     worker: int
     stage: str
@@ -73,7 +74,7 @@ class WorkTimeline:
 
 @dataclass(frozen=True, slots=True)
 class PlanFigure:
-    """A figure as planned, from ``low`` to ``high``, and as measured in the run; None if it is not known."""
+    """A planned figure, from ``low`` to ``high``, and the ``actual`` figure of the run; each None if unknown."""
 
     name: str
     low: float | None
@@ -88,7 +89,7 @@ class PlanFigure:
 
 @dataclass(frozen=True, slots=True)
 class FallbackCounts:
-    """The number of a stage's fallback texts, used where a language model was asked but wrote no text."""
+    """A stage's number of texts, and the number of fallback texts among them, used where a model wrote none."""
 
     stage: str
     texts: int

@@ -43,7 +43,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A document that has another id but the same content."""
+    """A document whose id changed but whose content did not."""
 
     before: str
     after: str
@@ -54,7 +54,8 @@ class Moved:
 class Changes:
     """The changes from one version to another; the lists contain the largest changes.
 
-    new_bytes: the size of the newer version's files that the older version lacks. rows: added and removed, by table.
+    new_bytes: the size of the newer version's files that the older version lacks. rows: by table, the numbers of added
+    and removed rows.
     """
 
     version: int
@@ -86,7 +87,7 @@ class Changes:
 class Tonight:
     """The run of a version. changes: None if there is nothing to compare with; ``unknown`` says why.
 
-    run: None if there is no record; ``no_run`` says why. titles: the titles of documents named by missed questions.
+    run: None if there is no record; ``no_run`` says why. titles: titles by document id, for missed questions.
     """
 
     changes: Changes | None
@@ -124,7 +125,7 @@ def _changes(store: StoreReader, snapshot: Snapshot, run: RunRecord | None) -> t
 
 
 def _check_tables(snapshot: Snapshot) -> None:
-    """Read the tables by which versions are compared. Raises CorruptBlob if this version is damaged."""
+    """Read all tables that a comparison of versions uses. Raises CorruptBlob if this version is damaged."""
     of_families = (name for family in METHODS.values() for name in family.tables)
     for name in ("documents", "passages", "entities", *of_families):
         for shard in snapshot.shards(name):

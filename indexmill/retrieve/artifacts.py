@@ -38,7 +38,7 @@ OpenLocal = Callable[["Artifact"], Path]
 
 @dataclass(frozen=True, eq=False)
 class CacheKey(Generic[T]):
-    """The key of a value, or of one value per name, that each snapshot computes once: see ``Artifacts.once``."""
+    """The key under which a snapshot caches a value, or one value per name: see ``Artifacts.once``."""
 
     what: str
     """The value's name in messages."""
@@ -82,8 +82,9 @@ class Artifacts:
         assemblies: Assemblies | None,
         local: Callable[[Artifact], Path | None],
     ) -> None:
-        """schema_of: returns the schema of an artifact's arrays, by its name; None for arrays that are not checked.
+        """Set up access to the artifacts without reading any.
 
+        schema_of: returns the schema of an artifact's arrays, given its name; None for arrays that are not checked.
         assemblies: the disk cache of arrays assembled from shards; None keeps them in memory only. local: returns the
         unverified path of an artifact on the local disk; None if it must be fetched.
         """
@@ -118,7 +119,7 @@ class Artifacts:
         return self.manifest.under(name) if whole is None else (whole,)
 
     def table(self, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """Return all columns of a table or those named, from all shards. Raises NotFound, CorruptBlob."""
+        """Read a table from all shards, with all columns or only those named. Raises NotFound, CorruptBlob."""
         with LOADING:
             import pyarrow as pa
 
@@ -150,7 +151,7 @@ class Artifacts:
         return checked_packs.open(artifact, self._local(artifact)) or self._check_arrays(artifact)
 
     def _checked_packs(self) -> CheckedPacks:
-        """Return the packs of vectors that a reader with the same cache has checked; none if some must be fetched."""
+        """Return the vector packs that a reader with the same cache has checked; empty if some must be fetched."""
         from indexmill.store.checked_packs import CheckedPacks, PackFile, describe_packs
 
         name, assemblies = "checked_vectors.2", self._assemblies
@@ -196,7 +197,7 @@ class Artifacts:
         return self._open_local(self.artifact(name))
 
     def vectors(self, name: str, array: str) -> Consecutive:
-        """Return an array of every artifact ``name/<label>``: ``(n, d)`` memory maps, each opened on first access."""
+        """Return ``array`` of each artifact ``name/<label>`` as ``(n, d)`` memory maps, opened on first access."""
         from indexmill.retrieve.consecutive import Consecutive
 
         artifacts = self.shards(name)
@@ -212,7 +213,7 @@ class Artifacts:
     def row_vectors(self, table: str) -> Sequence[npt.NDArray[np.float32]]:
         """Return the vectors of ``passages`` or the directions of ``sentences``, one per table row, as memory maps.
 
-        The shape of each is ``(n, d)``. Raises CorruptBlob if the total number differs from the table's rows.
+        Each map is ``(n, d)``. Raises CorruptBlob if the total number of vectors differs from the table's rows.
         """
         vectors = self.vectors("vectors", table)
         rows = sum(shard.rows or 0 for shard in self.shards(table))
@@ -249,18 +250,18 @@ class Artifacts:
     def assembled(
         self, name: str, make: Callable[[], Mapping[str, npt.NDArray[Any]]]
     ) -> Mapping[str, npt.NDArray[Any]]:
-        """Return the arrays that ``make`` computes only from this snapshot, cached by name; read-only.
+        """Return the read-only arrays that ``make`` computes from this snapshot alone, cached by name.
 
         They are memory-mapped if a disk cache stores them: see ``indexmill.store.assemblies``. The name is a plain path
-        component that ends with a number; raise the number when ``make`` returns something else for the same shards.
+        component that ends with a number. Increase the number when ``make`` changes its result for the same shards.
         """
         assemblies = self._assemblies
         return self.once(_ASSEMBLED, make if assemblies is None else lambda: assemblies.arrays(name, make), name)
 
     def unpacked(self, name: str, columns: Sequence[str]) -> Sequence[pa.RecordBatch] | None:
-        """Return columns of the tables ``name/<shard>``, one batch per shard by label, mapped from the disk cache.
+        """Return columns of the tables ``name/<shard>``, one batch per shard in label order, from the disk cache.
 
-        Returns None if no disk cache stores them, or if one of the tables cannot be read.
+        They are memory-mapped. Returns None if no disk cache stores them, or if a table cannot be read.
         """
         assemblies = self._assemblies
         if assemblies is None:

@@ -47,7 +47,7 @@ _FAR = 0.999
 
 
 def encoded(vectors: Vectors, weight: float) -> dict[str, npt.NDArray[Any]]:
-    """Encode vectors ``(n, d) float32``, which include titles with this weight, as the pack ``shared_schema.CODES``."""
+    """Encode vectors ``(n, d) float32``, titles added with this weight, as the pack ``shared_schema.CODES``."""
     step = np.float32(REACH / _MOST / np.sqrt(vectors.shape[1]))
     steps = np.rint(vectors / step).clip(-_MOST, _MOST)
     rest = vectors.astype(np.float64) - steps.astype(np.float64) * np.float64(step)
@@ -62,8 +62,8 @@ def encoded(vectors: Vectors, weight: float) -> dict[str, npt.NDArray[Any]]:
 def joined_codes(packs: Sequence[Arrays]) -> dict[str, npt.NDArray[Any]]:
     """Join the codes of one or more shards into an index that faiss can map: see ``PassageCodes``.
 
-    index: ``(bytes,) uint8``, the serialised faiss index. bound, far: a distance from the codes, and the rows that are
-    farther from theirs. scale: as in the packs. Raises ImportError without faiss.
+    index: ``(bytes,) uint8``, the serialised faiss index. bound: a distance from its code that almost no passage
+    exceeds. far: the rows that exceed it. scale: as in the packs. Raises ImportError without faiss.
     """
     import faiss
 
@@ -86,7 +86,7 @@ class PassageCodes:
     """The codes of all passages of a snapshot. Thread-safe, since faiss only reads them."""
 
     def __init__(self, arrays: Arrays) -> None:
-        """arrays: the result of ``joined_codes``, which is not copied. Raises ImportError without faiss."""
+        """Map the result of ``joined_codes`` without copying it. Raises ImportError without faiss."""
         import faiss
 
         self._faiss: Any = faiss  # its stubs are incomplete

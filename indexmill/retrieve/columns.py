@@ -66,7 +66,7 @@ def distinct(values: Rows) -> Rows:
 
 
 def positions(values: npt.NDArray[np.integer], within: npt.NDArray[np.integer]) -> tuple[Rows, npt.NDArray[np.bool_]]:
-    """Find each value's position in a column of distinct ascending values, and a mask of the values in it."""
+    """Find each value's position in distinct ascending values, and return a mask of the values that occur there."""
     if not len(within):
         return np.zeros(len(values), dtype=np.int64), np.zeros(len(values), dtype=np.bool_)
     at: Rows = np.minimum(within.searchsorted(values), len(within) - 1)

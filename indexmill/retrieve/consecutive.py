@@ -12,7 +12,8 @@ import numpy.typing as npt
 class Consecutive(Sequence[npt.NDArray[Any]]):
     """Arrays whose rows are numbered consecutively. Thread-safe; an opened array stays open.
 
-    lengths: the rows of each array. open_one: opens an array by its number; may be called twice for a number.
+    lengths: the number of rows of each array. open_one: opens an array, given its number; may be called twice for a
+    number.
     """
 
     def __init__(self, lengths: Sequence[int], open_one: Callable[[int], npt.NDArray[Any]]) -> None:

@@ -21,9 +21,9 @@ def coverage(questions: Sequence[str], linked: Sequence[Links], rarity: Callable
     """Return the share ``(n_questions,)``, 0 to 1, of each question's terms that occur in names of linked entities.
 
     linked: the entities of each question (LinearRAG, eq. 3). rarity: the weight of entities, 1 for an entity that a
-    single document mentions. A term counts as much as the best linked entity whose name contains it, its rarity times
-    its similarity; common words do not count. If no linked name shares a term with the question, which then mentions
-    the entity in other words, the best entity counts as one term.
+    single document mentions. A term's weight is the rarity times the similarity of the best linked entity whose name
+    contains it; common words do not count. If no linked name shares a term with the question, which then refers to the
+    entity in other words, the best entity counts as one term.
     """
     shares = np.zeros(len(questions))
     owners = [i for i, links in enumerate(linked) for _ in links]

@@ -153,7 +153,7 @@ def _add_beside(estimates: Scores, beside: Beside, questions: Vectors, owners: R
 
 
 def _between(shards: Sequence[Vectors], low: int, high: int) -> list[Vectors]:
-    """Return the vectors from ``low`` up to ``high``, in tiles."""
+    """Return the vectors of the rows from ``low`` to ``high`` (exclusive), in tiles."""
     pieces, first = list[Vectors](), 0
     for shard in shards:
         pieces += _tiles(shard[max(low - first, 0) : max(high - first, 0)])

@@ -36,7 +36,7 @@ _NAMING = ("mentions", "extracted")
 
 
 class _Named(NamedTuple):
-    """The passages that name entities, a row per pair and table. as_shown: True if they use the displayed surface."""
+    """Parallel columns that record which passage names which entity. as_shown: True if by the displayed surface."""
 
     entities: Rows
     passages: Rows
@@ -77,11 +77,11 @@ class EntityLabels:
         return self._plain(len(readable), np.packbits(readable).tobytes())
 
     def passages(self) -> tuple[Sparse, Sparse]:
-        """Return the matrix entities x passages of how often a passage names an entity, and its transpose."""
+        """Return the entities x passages matrix of how often each passage names each entity, and its transpose."""
         return self._artifacts.once(_BY_ENTITY, self._by_passage)
 
     def names(self, rows: Rows) -> list[str]:
-        """Return the canonical names of some entities; a readable passage must name each of them."""
+        """Return the canonical names of entities, each of which must be named in a passage the user may read."""
         return self._names.take(rows, "name")
 
     def rows_of(self, ids: pa.Array) -> Rows:

@@ -19,7 +19,7 @@ Keys = npt.NDArray[np.uint64]
 
 
 def names_of(artifacts: Artifacts, keys: Keys) -> tuple[Sequence[Vectors], npt.NDArray[np.int64] | None]:
-    """Return the vectors of names as one shard, and the rows of their entities, or None for all. Raises CorruptBlob."""
+    """Return the name vectors as one shard, and their entities' rows (None if all have one). Raises CorruptBlob."""
     vectors, owners = name_vectors_of(artifacts)
     rows, exists = positions(owners, keys)
     if not exists.all():
@@ -28,7 +28,7 @@ def names_of(artifacts: Artifacts, keys: Keys) -> tuple[Sequence[Vectors], npt.N
 
 
 def name_vectors_of(artifacts: Artifacts) -> tuple[Sequence[Vectors], Keys]:
-    """Return the vectors of names, as one shard, and their entities' keys, ascending; an entity may have no vector."""
+    """Return the name vectors as one shard, and the ascending keys of the entities that have one."""
     if not artifacts.shards("names"):
         return [], np.empty(0, np.uint64)
 

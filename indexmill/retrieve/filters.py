@@ -15,9 +15,9 @@ document; ``metadata.title`` is the metadata's title if both have one. A list ma
 A field that is null, an empty list or an empty title is missing.
 
 A number compares with numbers and with numeric strings, since CSV files contain only strings. A string compares with
-strings, by code points, so ISO dates are in order. A truth value equals only itself. On the command line a value has no
-type: it compares as a number with numbers and numeric strings, and as a string with other strings; ``true`` and
-``false`` equal truth values, too. A value in JSON double quotes is a string, and may contain commas.
+strings, by code points, so ISO dates are in order. A boolean equals only itself. On the command line a value has no
+type: it compares as a number with numbers and numeric strings, and as a string with other strings. ``true`` and
+``false`` also equal booleans. A value in JSON double quotes is a string, and may contain commas.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Value(NamedTuple):
 class Condition(NamedTuple):
     """A condition: ``operator`` is one of ``= < <= > >= exists``; ``holds`` is False for a negated condition.
 
-    values: any number of values for ``=``, one of which has to match; exactly one for an order; none for ``exists``.
+    values: for ``=``, any number, of which one has to match; for an inequality, exactly one; for ``exists``, none.
     """
 
     field: str

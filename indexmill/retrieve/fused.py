@@ -23,11 +23,11 @@ A good walk reaches it; a walk misled by names common to thousands of documents 
 is answered by words and vectors.
 
 *Documents with several passages in the pool.* The best passage of each document gains ``second`` times the score of
-the document's next best one. Its other passages keep their scores, so that no document crowds out the rest.
+the document's second-best passage. Its other passages keep their scores, so that no document crowds out the rest.
 
-*Evidence should not count twice.* With walks that begin at the nearest passages, dense counts 1 / (1 + c). With a
-method that combines the lists of others, those methods count less (``beside_reader``). A method led by names and by
-vectors counts c / (1 + c).
+*Evidence should not count twice.* If a walk begins at the nearest passages, the weight of dense is multiplied by
+1 / (1 + c). If a method combines the lists of other methods, the weights of those methods are reduced
+(``beside_reader``). The weight of a method that follows both names and vectors is multiplied by c / (1 + c).
 
 A family declares which of these rules apply to it: see ``indexmill.retrieve.reader_family.Fusion``.
 
@@ -108,8 +108,8 @@ class FusedParameters(_Weights):  # type: ignore[misc] # its fields are the regi
     Only the weights' ratios matter. The defaults were fitted on eight data sets and variants together;
     ``docs/measurements`` reports their quality on others, and ``indexmill evaluate --fit`` fits them to a corpus.
 
-    known, agreed, doubt: coefficients of the confidence in walks. second: the share of a document's next best passage.
-    See the module's docstring. pool: the number of passages of each method that count.
+    known, agreed, doubt: coefficients of the confidence in walks. second: the share of a document's second-best score
+    that its best passage gains. See the module's docstring. pool: the number of passages of each method that count.
     """
 
     known: _Exponent = 5.3
@@ -196,9 +196,9 @@ def combine(
 ) -> Combined:
     """Return the k best passages of one question, from several methods' lists of length ``max(k, pool)`` if possible.
 
-    If the pools contain too few passages, the rest of the lists follow, the heaviest method first, with lower scores.
-    documents: ``(n_passages,)``, the document of every passage. second: the share of the next best passage's score that
-    each document's best passage gains; no passage gains if ``documents`` is None.
+    If the pools contain too few passages, the rest of the lists follow with lower scores, by descending weight.
+    documents: ``(n_passages,)``, the document of every passage. second: the share of each document's second-best score
+    that its best passage gains; ignored if ``documents`` is None.
     """
     heads = {method: ranking.rows[:pool] for method, ranking in lists.items()}
     rows = np.unique(np.concatenate([np.empty(0, np.int64), *heads.values()]))
@@ -221,7 +221,7 @@ def combine(
 
 
 def with_second(scores: Scores, documents: Rows, second: float) -> Scores:
-    """Add a share of each document's next best score to its best passage."""
+    """Add a share of each document's second-best score to the score of its best passage."""
     order = np.lexsort((-scores, documents))
     owners, falling = documents[order], scores[order]
     first = np.flatnonzero(changes(owners))

@@ -16,7 +16,8 @@ class LayeredTree:
     """A tree whose nodes are rows.
 
     offsets: ``(n_layers + 1,)``, the first row of each layer, then the number of nodes; layer 0 contains the leaves.
-    children: nodes above the leaves x nodes, rows of the layer below. parents: ``(n_nodes,)``, -1 for a root.
+    children: one row per node above the leaves; its columns are the rows of the child nodes. parents: ``(n_nodes,)``,
+    -1 for a root.
     """
 
     offsets: Integers

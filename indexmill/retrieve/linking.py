@@ -54,9 +54,9 @@ def links_of(
 ) -> list[Links]:
     """Link each question to the entities that it names, by its words or the nearest name; cached for all methods.
 
-    contained_in: entities x passages, or x documents; an entity in none of them, such as a date, is not linked.
-    within: a mask of these passages or documents; None for all. See ``link_known``, ``link_named`` and
-    ``link_nearest``. Methods of one snapshot have the same names and entities.
+    contained_in: entities x passages, or x documents; an entity in none of them, such as a date, is not linked. within:
+    a mask of these passages or documents; None for all. See ``link_known``, ``link_named`` and ``link_nearest``. The
+    cache key is only ``least``, since all methods of a snapshot share names and entities.
     """
     key = f"links at {least}"
     if key not in batch.shared:
@@ -90,8 +90,9 @@ def link_known(
 ) -> list[Links]:
     """Link each question to the entities whose canonical names occur in it, the longest names first.
 
-    counts: True for the rows of ``names`` that are entities of the graph. All names of a batch are looked up at once. A
-    single common word is not a name, even if it is the title of some work.
+    counts: returns True for the rows of ``names`` that are entities of the graph. All names of a batch are looked up
+    together. A single word without ``capital`` (see ``question_runs``) is not a name, even if it is the title of some
+    work.
     """
     runs = [[run for run in question_runs(question) if run[3] or run[2] - run[1] > 1] for question in questions]
     rows = names.find([run[0] for of_question in runs for run in of_question])
@@ -121,7 +122,7 @@ def mentioned(
     """Return the canonical names that each question mentions, whether or not they belong to entities.
 
     These are the names of entities in the question, names that the rules recognise, and the names passed with it.
-    counts: True for the rows of ``names`` that questions may be linked to; None for all.
+    counts: returns True for the rows of ``names`` that questions may be linked to; None for all.
     """
     linked = link_known(batch.questions, names, counts or (lambda rows: np.ones(len(rows), dtype=np.bool_)))
     return [
@@ -165,7 +166,7 @@ def link_nearest(
 
     vectors: ``(n, d) float32`` arrays of the names of the entities ``rows`` (None for all). least: the minimum
     similarity of a nearest name. named: canonical names of each question, besides those that the rules recognise.
-    counts: True for the rows that may be linked; None for all.
+    counts: returns True for the rows that may be linked; None for all.
     """
     unknown = []
     for question, links, given_names in zip(questions, linked, named or [()] * len(questions), strict=True):

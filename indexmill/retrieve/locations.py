@@ -59,7 +59,7 @@ class Locations:
 def place_of(column: pa.ListArray, row: int, span: tuple[int, int], where: object) -> Place | None:
     """Locate a span of the document in a row of ``locations``; None if no location precedes the span's end.
 
-    Raises CorruptBlob, which names ``where``, for locations that no build would write.
+    Raises CorruptBlob, which names ``where``, for malformed locations.
     """
     locations = column[row].values
     if locations is None or not len(locations):
@@ -95,7 +95,7 @@ def _box(page: int, sides: Sequence[Any], where: object) -> Box:
 
 
 def _joined(boxes: Sequence[Box]) -> tuple[Box, ...]:
-    """Remove duplicate boxes of a passage; if there are too many boxes, merge them to one per page."""
+    """Remove duplicate boxes of a passage; if there are too many boxes, merge them into one box per page."""
     distinct = tuple(dict.fromkeys(boxes))
     if len(distinct) <= MOST_BOXES:
         return distinct

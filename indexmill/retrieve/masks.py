@@ -139,7 +139,7 @@ class Column:
 
 
 def _as_number(operand: Value) -> Number | None:
-    """Convert a value to a number; None for a string, a truth value, or a word that is not numeric."""
+    """Convert a value to a number; None for a string, a boolean, or a word that is not numeric."""
     if operand.kind in ("text", "truth"):
         return None
     return number_of(operand.value) if isinstance(operand.value, str) else operand.value
@@ -164,7 +164,7 @@ def _float(number: Number) -> float:
 class Selection(NamedTuple):
     """The passages of a retrieval, as masks ``(n_passages,)``, read-only; None for all.
 
-    allowed: the passages that take part. readable: the passages that the user may read, including ``allowed``.
+    allowed: the passages that take part. readable: the passages that the user may read, a superset of ``allowed``.
     """
 
     allowed: Allowed | None
@@ -183,7 +183,7 @@ class Masks:
         self.readable = lru_cache(maxsize=document_rights.KEPT_READERS)(self._readable)
 
     def select(self, filter_: Filter | None, principals: frozenset[str] | None) -> Selection:
-        """Select the passages of a retrieval; principals: None for all documents. Raises what ``mask`` raises."""
+        """Select the passages of a retrieval. principals: None to read all documents. Raises as ``_mask`` does."""
         readable = None if principals is None else self.readable(principals)
         if readable is None:
             principals = None
@@ -207,8 +207,8 @@ class Masks:
     def _mask(self, filter_: Filter, principals: frozenset[str] | None = None) -> Allowed:
         """Return a mask of the passages whose documents satisfy a filter: ``(n_passages,) bool``, read-only.
 
-        principals: only documents that these may read are searched; None for all documents. Raises BadInput for a field
-        that no searched document has.
+        principals: only documents that they may read are searched; None to search all. Raises BadInput for a field that
+        no searched document has.
         """
         readable = self.documents(principals)
         matching: Allowed = np.ones(len(self._documents), dtype=np.bool_) if readable is None else readable.copy()
@@ -238,7 +238,7 @@ class Masks:
         return Column(len(self._documents), rows, values)
 
     def _field_names(self, documents: Allowed) -> list[str]:
-        """Return printable names of fields of these documents for messages, at most ``_SHOWN`` of their metadata."""
+        """List fields of these documents for messages, with at most ``_SHOWN`` fields of their metadata."""
         names: set[str] = set()
         for number, first in enumerate(self._documents.starts[:-1]):
             metadata = self._documents.column(number, "metadata")
@@ -254,7 +254,7 @@ def _texts(column: Any) -> Iterator[tuple[int, list[Any]]]:
 
 
 def _values_of(metadata: Any, field: str, where: str) -> Iterator[tuple[int, list[Any]]]:
-    """Yield the rows of the JSON objects that have a field, and its values: several if it is a list."""
+    """Yield the row of each JSON object that has a field, and the field's values: several if it is a list."""
     import pyarrow.compute as pc
 
     key = json.dumps(field.rpartition(".")[2], ensure_ascii=False)[1:] + ":"  # every object with the field contains it
@@ -277,7 +277,7 @@ def _leaves_of(record: dict[str, Any], field: str) -> list[Any]:
 
 
 def _leaves(value: Any, keys: Sequence[str]) -> Iterator[Any]:
-    """Yield the values at the end of a path, through all elements of lists; an object exists but equals nothing."""
+    """Yield the values at the end of a path, through all elements of lists; objects too, though they equal nothing."""
     if isinstance(value, list):
         for element in value:
             yield from _leaves(element, keys)

@@ -46,7 +46,7 @@ class Sparse:
         return len(self.indptr) - 1
 
     def links(self, rows: Rows, most: int | None = None) -> tuple[Rows, Rows, Rows]:
-        """Return each link's position in ``rows``, column and position in ``indices``; TooManyLinks above ``most``."""
+        """Return per link its index in ``rows``, column and index in ``indices``. Raises TooManyLinks over ``most``."""
         starts = self.indptr.take(rows)
         lengths = self.indptr.take(rows + 1) - starts
         ends = lengths.cumsum()
@@ -66,7 +66,7 @@ class Sparse:
         return (self.indptr.take(rows + 1) - self.indptr.take(rows)).astype(np.int64, copy=False)
 
     def counts_of(self, columns: npt.NDArray[np.bool_]) -> Rows:
-        """Count each row's links to some columns, passed as a mask: ``(n_rows,)``."""
+        """Count each row's links to the columns in a mask: ``(n_rows,)``."""
         sums = np.zeros(len(self.indices) + 1, dtype=np.int64)
         np.cumsum(columns[self.indices], out=sums[1:])
         return np.diff(sums[self.indptr])

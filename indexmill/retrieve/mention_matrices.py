@@ -97,7 +97,7 @@ class MentionLinks:
         return self._both("contents", lambda pack: Sparse.of(pack, "contents"))
 
     def documents(self) -> tuple[Sparse, Sparse]:
-        """Return documents x entities, with 1 for the title or a subject, else 0, and the transpose without values."""
+        """Return documents x entities (1 for a title or subject, else 0), and its transpose without values."""
         return self._both("documents", lambda pack: Sparse(*linked_documents(pack)), both=False)
 
     @cached_property
@@ -148,14 +148,14 @@ class MentionLinks:
 
 
 def mention_links_of(artifacts: Artifacts) -> MentionLinks:
-    """Open the links of a snapshot that has the artifact, once. Raises CorruptBlob."""
+    """Open the mention links of a snapshot that has them, once. Raises CorruptBlob."""
     return artifacts.once(_LINKS, lambda: MentionLinks(artifacts))
 
 
 def sentence_starts(artifacts: Artifacts) -> npt.NDArray[np.int64]:
     """Return the row of the first sentence of every passage, then the number of sentences: ``(n_passages + 1,)``.
 
-    The snapshot must have the artifact. Opens no table. Raises CorruptBlob.
+    The snapshot must have mention links. Opens no table. Raises CorruptBlob.
     """
     return _starts(artifacts)["sentences"].astype(np.int64)
 
@@ -189,7 +189,7 @@ def _owners(starts: Integers) -> npt.NDArray[np.int32]:
 
 
 def _packs(artifacts: Artifacts) -> Iterator[Arrays]:
-    """Yield the pack of each shard; raises CorruptBlob if a shard of passages lacks one."""
+    """Yield the pack of each shard; raises CorruptBlob if a shard of passages has no pack."""
     artifacts.check_same_shards("passages", MENTION_LINKS)
     for artifact in artifacts.shards(MENTION_LINKS):
         yield artifacts.arrays(artifact.name)

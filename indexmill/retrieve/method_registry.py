@@ -77,7 +77,7 @@ def _open_retriever(artifacts: Artifacts, name: str) -> Retriever:
 
 
 def check_family(manifest: Manifest, where: object, name: str, missing: str) -> None:
-    """Raise FamilyNotFound if a snapshot lacks a family. missing: the end of the message."""
+    """Raise FamilyNotFound if a snapshot lacks a family. missing: text appended to the message."""
     if name not in manifest.families:
         raise FamilyNotFound(f"{where}: the snapshot does not contain {name!r}{missing}")
 

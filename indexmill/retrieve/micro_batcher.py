@@ -1,8 +1,8 @@
 """A micro-batcher: groups the single questions of many threads into batches.
 
-A batch takes a quarter to a seventh of the time of separate calls, and worker processes share it. A question that
-arrives while none of its kind is running runs at once. Questions that arrive later wait and form the next batch, which
-the thread that has waited longest runs.
+A batch takes a quarter to a seventh of the time of separate calls, and can be divided among worker processes. A
+question that arrives while no question of its kind is running starts immediately. Later questions wait and form the
+next batch, which is run by the thread that has waited longest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class _Waiting(Generic[R]):
-    """The question of a waiting thread, which is woken with an answer, with a batch to run, or with neither."""
+    """A waiting thread's question. The thread wakes with an answer, a batch to run, or neither if its batch failed."""
 
     def __init__(self, question: str) -> None:
         self.question = question
@@ -30,10 +30,10 @@ class _Waiting(Generic[R]):
 
 
 class MicroBatcher(Generic[R]):
-    """Groups questions into batches. Thread-safe; a forked child starts empty."""
+    """Groups questions into batches. Thread-safe; a forked child starts without waiting questions."""
 
     def __init__(self, most: int) -> None:
-        """most: the maximum number of questions per batch."""
+        """Start with no questions. most: the maximum number of questions per batch."""
         self._most = most
         self._lock = Lock()
         self.after_fork()
@@ -43,7 +43,7 @@ class MicroBatcher(Generic[R]):
         self._lines: dict[Hashable, deque[_Waiting[R]]] = {}  # the queue of each running kind
 
     def ask(self, kind: Hashable, question: str, find: Callable[[Sequence[str]], Sequence[R]]) -> R:
-        """Return the answer of ``find([question])``; questions of one kind may share a call of any one's ``find``."""
+        """Return the answer of ``find([question])``; questions of the same kind may share one call of ``find``."""
         waiting: _Waiting[R] = _Waiting(question)
         with self._lock:
             line = self._lines.get(kind)

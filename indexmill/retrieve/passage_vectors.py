@@ -82,7 +82,8 @@ class PassageVectors:
     """Finds the passages nearest to questions.
 
     shards: ``(n, d) float32`` arrays of unit rows, numbered consecutively. titles: None to ignore titles. codes: opens
-    the codes that are scanned instead of the vectors, with the same result; returns None if there are none.
+    the passage codes, which are scanned instead of the vectors, with the same result; returns None for a snapshot
+    without codes.
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class Dense(PassageRetriever):
         self._near = passage_vectors_of(artifacts)
 
     def _use(self, setting: Any) -> None:
-        """Apply settings, with the weight of titles: see ``PassageRetriever``."""
+        """Apply settings, including the weight of titles: see ``PassageRetriever``."""
         super()._use(setting)
         self._near = self._near.weighed(setting.title)
 

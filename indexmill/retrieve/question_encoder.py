@@ -76,9 +76,9 @@ def _behind_endpoint(artifacts: Artifacts, made_by: Mapping[str, Any], endpoint:
 
 
 def _carried(files: Mapping[str, Path], made_by: Mapping[str, Any], precision: str) -> Embedder:
-    """Open the encoder in the snapshot: a converted model, or an original one, which torch runs.
+    """Open the encoder stored in the snapshot: a converted model, or an unconverted model, which torch runs.
 
-    Raises CorruptBlob for an encoder that does not match the manifest, or that would run code of its own.
+    Raises CorruptBlob for an encoder that does not match the manifest, or that would run its own code.
     """
     from indexmill.models.embedder import Prompts
 

@@ -18,8 +18,9 @@ class Fusion:
     weight: the default weight; 0 leaves the method out. place: the method's position in the order of methods. floor:
     for a graph walk, the smallest score that counts, as a fraction of the best: smaller differences are noise; None for
     a method that does not walk. from_passages: the walk begins at the nearest passages. first_of_words: a good walk
-    reaches the first passage of this method. reads_lists: the method itself combines the lexical and dense lists;
-    beside_reader: the factor of the weight if such a method takes part. half_led: names lead the method only in part.
+    reaches the first passage of this method. reads_lists: the method itself combines the lexical and dense lists.
+    beside_reader: the factor of this method's weight if a method that reads lists takes part. half_led: the method
+    follows both names and vectors.
     """
 
     weight: float
@@ -75,7 +76,7 @@ class View:
     """A drawing of ``indexmill show``, selected by an option of the family.
 
     module: a module with ``outline(artifacts, depth, width)``, JSON-ready, and ``drawing(outline, unnumbered)``, the
-    outline as text. help: the option's help. show_help: a further sentence in the help of ``show``.
+    outline as text. help: the option's help. show_help: an additional sentence in the help of ``show``.
     """
 
     option: str
@@ -112,7 +113,7 @@ class ReaderFamily:
     ``Artifacts``. graphs: sources of GraphML, by file name. forms: modules with ``check`` and ``tables`` that export
     tables for other tools. vectors: functions that return tables of texts with vectors, by table, as in
     ``tasks.export.vector_tables``. written: the tables that a model writes, by the model's name in the manifest.
-    distributions: a module with ``distributions(artifacts)`` and ``levels(artifacts)``, for reports: see
+    distributions: a module with ``sizes(artifacts)``, which returns a ``FamilySizes`` for reports: see
     ``indexmill.retrieve.distributions``.
     """
 

@@ -29,8 +29,8 @@ def named_parts(vectors: Vectors, names: Sequence[Vectors], questions: Rows, row
     """Project each question's vector onto the span of the vectors of its names: ``(n_questions, d)``.
 
     vectors: ``(n_questions, d) float32``. names: ``(n, d)`` arrays of names' vectors or directions, numbered
-    consecutively. questions, rows: parallel columns, a question (ascending) and the row of a name vector. The basis of
-    the span is built by Gram-Schmidt in the order of the rows, for the n-th names of all questions at once.
+    consecutively. questions, rows: parallel columns of question numbers, ascending, and rows of name vectors. The basis
+    of the span is built by Gram-Schmidt in the order of the rows, for the n-th names of all questions at once.
     """
     projections = np.zeros(vectors.shape)
     order = rows.argsort()
@@ -55,7 +55,7 @@ def named_parts(vectors: Vectors, names: Sequence[Vectors], questions: Rows, row
 def linked_parts(
     vectors: Vectors, linked: Sequence[Links], names: Sequence[Vectors], entities: npt.NDArray[np.integer] | None
 ) -> Parts:
-    """Return ``named_parts`` of linked entities. entities: the owners of ``names``, ascending; None for all."""
+    """Return ``named_parts`` for linked entities. entities: the entity of each name vector, ascending; None for all."""
     questions, rows, _ = link_columns(linked)
     if not names:
         return np.zeros(vectors.shape)

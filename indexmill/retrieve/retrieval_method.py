@@ -67,11 +67,11 @@ class QueryBatch:
     """The questions of one retrieval, and the results that its methods share.
 
     questions: validated, not empty. vectors: ``(n_questions, d) float32``, parallel to questions; d is 0 if no method
-    uses vectors. encode: encodes further texts, such as a name in a question, like the index's own texts; None if the
-    caller passed the vectors. allowed: the passages that take part, the same for all questions; None for all. readable:
-    the passages that the user may read, including ``allowed``; None if the user may read all. explain: True if hits
-    carry explanations. names: for each question, canonical names passed with it, in addition to those in its text;
-    empty if no question has any. shared: results by name.
+    uses vectors. encode: encodes other texts, such as a name in a question, in the same way as the index's texts; None
+    if the caller passed the vectors. allowed: the passages that take part, the same for all questions; None for all.
+    readable: the passages that the user may read, a superset of ``allowed``; None if the user may read all. explain:
+    True if hits carry explanations. names: for each question, canonical names passed with it, in addition to those in
+    its text; empty if no question has any. shared: cached results by name.
     """
 
     questions: Sequence[str]
@@ -100,8 +100,8 @@ class Ranking(NamedTuple):
     """The passages of one question, best first, ties by row.
 
     rows: ``(k,) int64``. scores: ``(k,)``. explain: returns JSON-ready explanations of the passages at some positions
-    of ``rows``; None if there is nothing to explain, or if the method explains several questions at once
-    (``PassageRetriever.explanations``) from ``answer``.
+    of ``rows``; None if there is nothing to explain, or if ``PassageRetriever.explanations`` explains several questions
+    together. answer: the data for these explanations.
     """
 
     rows: npt.NDArray[np.int64]
@@ -133,8 +133,8 @@ class NoParameters:
 class PassageRetriever(ABC):
     """A ``Retriever`` whose hits are passages, so that another method can combine them.
 
-    A method keeps its settings, a frozen dataclass, in ``_setting``; a method with state derived from them recomputes
-    it in ``_use`` from data in memory: a change of settings never reads an artifact again.
+    A method keeps its settings, a frozen dataclass, in ``_setting``. A method whose state depends on its settings
+    recomputes this state in ``_use`` from data in memory, so a change of settings never reads an artifact again.
     """
 
     uses_vectors = True
@@ -160,7 +160,7 @@ class PassageRetriever(ABC):
         """Rank at most k passages for every question."""
 
     def reads(self, k: int) -> int:
-        """Return the number of passages of a shared list that the method needs to return k passages."""
+        """Return how many passages of a shared list the method reads in order to return k passages."""
         return k
 
     def coverage(self, batch: QueryBatch) -> npt.NDArray[np.float64] | None:
@@ -202,7 +202,7 @@ class PassageRetriever(ABC):
 
 
 def parameters_of(artifacts: Artifacts, family: str, parameters: type[P]) -> P:
-    """Read a family's parameters, a dataclass, as published with the snapshot; the others have their defaults.
+    """Read a family's parameters, a dataclass, from the manifest; parameters that it lacks keep their defaults.
 
     Raises ConfigurationError for an unknown parameter or an invalid value.
     """
@@ -218,9 +218,9 @@ def parameters_of(artifacts: Artifacts, family: str, parameters: type[P]) -> P:
 
 
 def override_parameters(setting: P, changes: Mapping[str, object], argument: str = "parameters=") -> P:
-    """Replace some of a method's parameters, a dataclass, for one retrieval. argument: its name in messages.
+    """Replace some parameters of a method, a dataclass, for one retrieval. argument: the name of ``changes`` in errors.
 
-    Raises BadInput for an unknown parameter and for an invalid value: neither True nor the string "0.5" is a number.
+    Raises BadInput for an unknown parameter and for an invalid value, such as True or the string "0.5" for a number.
     """
     from pydantic import ValidationError
 
@@ -242,7 +242,7 @@ def override_parameters(setting: P, changes: Mapping[str, object], argument: str
 
 
 def by_method(settings: Mapping[str, object]) -> tuple[dict[str, object], dict[str, dict[str, object]]]:
-    """Split settings into those with a plain name, and those called ``method.name``, by method and name."""
+    """Split settings into those with a plain name, and those named ``method.setting``, grouped by method."""
     plain: dict[str, object] = {}
     of_methods: dict[str, dict[str, object]] = {}
     for name, value in settings.items():
@@ -271,7 +271,7 @@ def _adapters(kind: type[Any]) -> dict[str, TypeAdapter[Any]]:
 
 
 def preset(setting: P, paper: Mapping[str, object]) -> P:
-    """Return the settings; if ``preset`` is ``paper``, those that have our default get the paper's value."""
+    """Return the settings; if ``preset`` is ``paper``, settings that still have our default get the paper's value."""
     if getattr(setting, "preset", "ours") != "paper":
         return setting
     ours = {one.name: one.default for one in fields(cast(Any, setting))}

@@ -38,7 +38,7 @@ class RetrievalKeywords(TypedDict, total=False):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RetrievalOptions:
-    """The options of a retrieval; equal if single questions with them may share a batch.
+    """The options of a retrieval. Two objects are equal if single questions with these options may share a batch.
 
     method: by default the best that the snapshot supports. k: the maximum number of hits. explain: False saves the time
     for explanations.

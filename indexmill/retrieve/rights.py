@@ -73,7 +73,7 @@ class Access:
 def groups_of(metadata: Mapping[str, Any], access: Access) -> frozenset[str] | None:
     """Return the groups that a document is for; None for everyone.
 
-    Raises ValueError, whose message quotes no metadata, if a required field is missing, the field is inside
+    Raises ValueError, whose message quotes no metadata, if a required field is missing, the field is nested in a key
     ``metadata``, or its value names no groups.
     """
     if access.field not in metadata:

@@ -7,7 +7,7 @@ BM25 and Beyond, 2009, section 3.4).
 where f is the number of occurrences of t in the passage p, l_p the number of terms of p, and n_t the number of the N
 passages that contain t. A term counts as often as the question repeats it. Shards store occurrences and lengths; n_t
 and the mean length are computed here over the whole corpus, so the score does not depend on the division into shards,
-nor on the passages that may be found.
+nor on which passages may be returned.
 
 Two fields are scored in this way and summed: the passage and, times ``title``, its document's title alone, fully
 normalised by length (b = 1), since a title that occurs entirely in the question is worth more than one that occurs in
@@ -90,8 +90,8 @@ class Ranked(NamedTuple):
 class _Postings(NamedTuple):
     """The contributions of terms to the scores of passages.
 
-    rows: the passages, term by term, ascending within a term. added: the contribution to each. bounds: the range of
-    each term.
+    rows: the passages, term by term, ascending within a term. added: each row's contribution. bounds: ``(n_terms +
+    1,)``, the offset of each term's passages, and the end.
     """
 
     rows: Rows
@@ -150,7 +150,7 @@ class _Field:
 
 
 class TermIndex:
-    """Postings from ``joined_postings``, perhaps memory maps; a question reads only the postings of its terms."""
+    """Postings from ``joined_postings``, which may be memory maps; a question reads only the postings of its terms."""
 
     def __init__(self, arrays: Arrays, parameters: Bm25Parameters | None = None) -> None:
         self._all_fields = [_Field(arrays, prefix) for prefix in FIELDS]
@@ -245,7 +245,7 @@ def question_terms(questions: Sequence[str], common_words: bool = False) -> list
 
 
 def ranking_terms(terms: Iterable[str], common_words: bool) -> list[str]:
-    """Select the terms used for ranking: without common words, unless they count or there are no others."""
+    """Drop common words from the terms for ranking, unless ``common_words`` is True or no other terms remain."""
     every = list(terms)
     return every if common_words else [term for term in every if term not in COMMON] or every
 

@@ -74,7 +74,7 @@ class Opened(Protocol):
 
 
 class _Part(NamedTuple):
-    """Some questions of a batch, for a helper. encodes: True if it may ask the parent to encode texts."""
+    """Some questions of a batch, for a helper. encodes: True if the helper may ask the parent to encode texts."""
 
     method: str
     parameters: dict[str, object]
@@ -88,14 +88,15 @@ _values: Callable[[Hit], tuple[Any, ...]] = attrgetter(*(field.name for field in
 
 
 class ReaderPool:
-    """A pool of processes that have the same snapshot open as this one and answer batches for it.
+    """A pool of helper processes that open the same snapshot as this process and answer batches for it.
 
-    The pool answers one batch at a time, from any thread. If a helper ends or times out, another one answers its part,
-    with a warning; the next batch starts a new helper. A forked process has no helpers and answers batches itself.
+    The pool answers one batch at a time, from any thread. If a helper ends or times out, a warning is issued and a
+    different process answers its part; the next batch starts a new helper. A forked process has no helpers and answers
+    batches itself.
     """
 
     def __init__(self, opening: Callable[[], Opened], count: int) -> None:
-        """Start ``count`` helpers. opening: opens the snapshot; picklable. Raises BadInput for fewer than one."""
+        """Start ``count`` helpers; raises BadInput if it is below 1. opening: opens the snapshot; picklable."""
         if not isinstance(count, int) or count < 1:
             raise BadInput(f"processes is {count!r}; expected a whole number of at least 1")
         self._opening = opening
@@ -209,7 +210,7 @@ def _some(batch: QueryBatch, part: slice) -> QueryBatch:
 class _Reader:
     """A helper process, and the parent's end of its socket.
 
-    outstanding: True while an answer is outstanding. warm_methods: the methods with which it has answered before.
+    outstanding: True from a request until its answer is received. warm_methods: the methods that the helper has used.
     """
 
     def __init__(self, opening: Callable[[], Opened]) -> None:
@@ -234,7 +235,7 @@ class _Reader:
         self.send(opening)
 
     def is_idle(self) -> bool:
-        """Return True if the helper runs and no answer is outstanding, as one may be after an interrupt."""
+        """Return True if the helper runs and owes no answer; after an interrupt, an answer may be outstanding."""
         return not (self.outstanding or self.connection.closed) and self.process.poll() is None
 
     def ask(self, what: object, questions: int, method: str) -> None:

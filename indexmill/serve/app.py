@@ -169,7 +169,7 @@ def make_app(
     more: Collection[BaseRoute] = (),
     around: Callable[[], AbstractAsyncContextManager[object]] = contextlib.nullcontext,
 ) -> Guard:
-    """Build a server's application, which closes the engine at shutdown. more: further routes. around: their life."""
+    """Build a server's application, which closes the engine at shutdown. more: extra routes. around: their lifespan."""
     routes = [*Surface(engine, metrics, tokens is not None).routes(), *more]
 
     @contextlib.asynccontextmanager

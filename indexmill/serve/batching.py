@@ -1,7 +1,7 @@
 """A micro-batcher of concurrent questions.
 
-While a thread is free, a question starts at once. While all threads are busy, questions queue in groups with the same
-retrieval options, and the next free thread takes the group that has waited longest. So batches grow with the load.
+While a thread is free, a question starts immediately. While all threads are busy, questions queue in groups with the
+same retrieval options, and the next free thread takes the group that has waited longest. So batches grow with the load.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class QuestionBatcher(Generic[W, R]):
     """Batches questions; call all methods from one event loop.
 
     find: runs one retrieval for a batch of questions, in a thread. most: the maximum number of questions in a batch.
-    at_once: the number of threads. waiting: the maximum of waiting questions. on_batch: called with a batch's size and
-    seconds.
+    at_once: the number of threads. waiting: the maximum number of waiting questions. on_batch: called with a batch's
+    size and its duration in seconds.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class QuestionBatcher(Generic[W, R]):
         """The number of questions that wait for a thread."""
 
     async def ask(self, retrieval: W, question: str) -> tuple[R, int]:
-        """Return the result for a question and the size of its batch; raises Busy, and what ``find`` raises for it."""
+        """Return a question's result and its batch's size. Raises Busy, and errors of ``find`` for the question."""
         if self.waiting >= self._limit:
             raise Busy(
                 f"{counted(self.waiting, 'question is', 'questions are')} waiting already; try again in a moment"
@@ -85,7 +85,7 @@ class QuestionBatcher(Generic[W, R]):
                 self._running.add(task)
 
     def _next(self) -> tuple[W, list[_Waiting[R]]]:
-        """Take the next batch from the first group, which moves to the end if questions remain. May be empty."""
+        """Take the next, possibly empty batch from the first group, which moves to the end if questions remain."""
         retrieval = next(iter(self._groups))
         group = self._groups.pop(retrieval)
         batch: list[_Waiting[R]] = []

@@ -37,7 +37,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Guard:
-    """An ASGI application that wraps another.
+    """An ASGI application that wraps another application.
 
     paths: the paths that are logged and counted by name. tokens: the accepted tokens; None for a server without tokens.
     hosts: the accepted ``Host`` headers, so that no web page reaches the server under another name; None for any host.

@@ -33,7 +33,7 @@ class JsonLines(logging.Formatter):
 
 
 def cause(error: BaseException) -> str:
-    """Describe an error: by its message if it is indexmill's; else by type and location: it may quote a question."""
+    """Describe an error: indexmill's by message; others by type and location, since a message may quote a question."""
     if isinstance(error, IndexmillError):
         return redacted(f"{type(error).__name__}: {error}")
     return f"{type(error).__name__} at {_place(error.__traceback__)}"

@@ -42,7 +42,7 @@ class TooSlow(RejectedRequest):
 
 
 class WrongHost(RejectedRequest):
-    """The request names another host than the server's."""
+    """The request names a host other than the server's."""
 
     status, code = 421, "wrong_host"
 
@@ -54,7 +54,7 @@ class WrongType(RejectedRequest):
 
 
 class CrossSiteRequest(RejectedRequest):
-    """The request comes from another site's page, and not from following a link."""
+    """The request was made by another site's page, not by following a link."""
 
     status, code = 403, "embedded"
 

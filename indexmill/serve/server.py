@@ -1,8 +1,8 @@
 """The server process: its socket, its signals, and its shutdown.
 
-After SIGTERM, /ready returns 503, and requests are answered for some more seconds, until clients have noticed. Then no
+After SIGTERM, /ready returns 503, and requests are still answered for some seconds, until clients have noticed. Then no
 new connection is accepted, requests in flight finish, and the process exits with 0. Ctrl-C skips this wait; a second
-signal ends the process at once.
+signal ends the process immediately.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Start draining; if already draining, end the process at once."""
+        """Start draining; if already draining, end the process immediately."""
         if self._closes is not None:
             with contextlib.suppress(Exception):
                 sys.stderr.flush()
@@ -105,7 +105,7 @@ class Server(uvicorn.Server):
         self.drain(0.0 if sig == signal.SIGINT else self._linger)
 
     def drain(self, linger: float) -> None:
-        """Make /ready return 503 at once, and stop accepting connections after ``linger`` seconds."""
+        """Make /ready return 503 immediately, and stop accepting connections after ``linger`` seconds."""
         self._guard.draining = True
         self._closes = time.monotonic() + linger
 

@@ -35,7 +35,8 @@ def serve(
 ) -> None:
     """Serve until a signal stops the server. Raises as ``open_index`` does; ConfigurationError for an address in use.
 
-    mount: returns further routes for the engine, and their lifespan. insecure: True to answer any host without tokens.
+    mount: returns additional routes for the engine, and their lifespan. insecure: True to answer any host without
+    tokens.
     """
     log_to_standard_error()
     metrics = Metrics()

@@ -1,4 +1,4 @@
-"""Whole documents of a snapshot, by their ids."""
+"""Complete documents of a snapshot, read by id."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ def _shapes(schema: JsonValue) -> list[list[int | None]] | None:
 
 
 def _grouped(artifacts: Iterable[Artifact]) -> list[ArtifactGroup]:
-    """Group artifacts by folder, kind and schema, in this order; the order of the artifacts does not matter."""
+    """Group artifacts by folder, kind and schema, sorted in this order; the order of the input does not matter."""
     alike: dict[tuple[str, str, bytes], list[Artifact]] = {}
     for artifact in sorted(artifacts, key=lambda artifact: artifact.name):
         shapes = _shapes(artifact.schema_) if artifact.kind == "arrays" else None
@@ -249,7 +249,7 @@ _ARTIFACTS = TypeAdapter(list[Artifact])
 
 
 def _listed(value: Any, info: ValidationInfo) -> Listing:
-    """Return the listing of a manifest's `artifacts`: from groups if it is read, from artifacts if constructed."""
+    """Return the listing of a manifest's `artifacts`, given groups if the manifest is read, else artifacts."""
     if isinstance(value, Listing):
         return value
     if not isinstance(value, list | tuple):

@@ -58,7 +58,7 @@ class Assemblies:
     """The assembled arrays of one snapshot. Safe to use from many threads and processes."""
 
     def __init__(self, cache: BlobCache, manifest: str) -> None:
-        """manifest: the SHA-256 of the snapshot's manifest."""
+        """Cache the arrays of one snapshot. manifest: the SHA-256 of the snapshot's manifest."""
         self._cache = cache
         self._folder = cache.folder / _FOLDER / manifest
 
@@ -110,7 +110,7 @@ class Assemblies:
         return self._find(record, ArrowFile)
 
     def _keys_elsewhere(self, name: str) -> set[str]:
-        """Return the keys of other snapshots' batches. Verifying is slow: only files others can write are verified."""
+        """Return the keys of other snapshots' batches; verify only files others can write, as verifying is slow."""
         keys: set[str] = set()
         for record in self._others(name):
             assembly = self._read(record)
@@ -138,7 +138,7 @@ class Assemblies:
         return self._earlier(name, open_pack)
 
     def _earlier(self, name: str, opened: Callable[[Path], T]) -> Iterator[T]:
-        """Verify and open the files cached for other snapshots; verified so that no damage is copied."""
+        """Open the files cached for other snapshots, after verifying them so that no damage is copied."""
         cached = (self._find(record, opened, trust=False) for record in self._others(name))
         return (file for file in cached if file is not None)
 

@@ -56,7 +56,7 @@ class BlobCache:
     """A cache in a folder. Safe to use from many threads and processes."""
 
     def __init__(self, folder: Path, most: int = _DEFAULT) -> None:
-        """most: the maximum size of the cache in bytes."""
+        """Use a folder as cache. most: the maximum size of the cache in bytes."""
         self.folder, self.most = folder, most
         self._lock = Lock()
         self._unchecked: int | None = None  # bytes added since the size was last summed up

@@ -135,7 +135,7 @@ class Bucket:
     """
 
     def __init__(self, url: str) -> None:
-        """Raises ConfigurationError if the URL cannot be the URL of a store."""
+        """Check the URL; raises ConfigurationError if it cannot be the URL of a store."""
         try:
             self.url = bucket_url(url)
         except ValueError as error:
@@ -330,7 +330,7 @@ class Bucket:
         self.call(f"{self.path(check_name(name))} cannot be removed", attempt)
 
     def call(self, failure: str, attempt: Callable[[], T]) -> T:
-        """Return the result of a request, retried while the service fails; `failure` begins the message of an error."""
+        """Return the result of a request, retried while the service fails; error messages begin with `failure`."""
         try:
             import tenacity
             from obstore.exceptions import BaseError, GenericError, PermissionDeniedError, UnauthenticatedError
@@ -387,7 +387,7 @@ class Bucket:
 
 
 def _may_pass(error: Exception) -> bool:
-    """Return True unless the service says that there is no such bucket, or that the request is not permitted."""
+    """Return True if a retry may succeed: the bucket is not missing, and the request is not forbidden."""
     message = str(error)
     return "NoSuchBucket" not in message and "ContainerNotFound" not in message and not _REFUSED.search(message)
 

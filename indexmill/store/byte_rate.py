@@ -23,7 +23,7 @@ class ByteRateLimit:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], object] | None = None,
     ) -> None:
-        """clock, sleep: replaced in tests. Raises ValueError for a rate that is not positive."""
+        """Set the rate; raises ValueError if it is not positive. clock, sleep: replaced in tests."""
         if not bytes_per_second > 0:
             raise ValueError(f"the limit is {bytes_per_second} bytes per second; expected more than 0")
         self._stopped = threading.Event()

@@ -74,7 +74,7 @@ class CheckedPacks:
     """The packs of some artifacts, as ``describe_packs`` describes them."""
 
     def __init__(self, artifacts: Collection[Artifact], described: Arrays) -> None:
-        """Raises ValueError unless there is a description for each artifact."""
+        """Index the descriptions; raises ValueError unless each artifact has a description."""
         locations = (location for _, location in _locations(described))
         self._located = dict(zip((artifact.name for artifact in artifacts), locations, strict=True))
 

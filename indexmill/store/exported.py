@@ -92,7 +92,7 @@ class ExportedFolder:
         return self._path / exported_name(artifact, self.manifest)
 
     def open_local(self, artifact: Artifact) -> Path:
-        """Return the path of the artifact's file. Its size and digest are checked on first use: raises CorruptBlob."""
+        """Return the path of the artifact's file; the first call checks size and digest. Raises CorruptBlob."""
         path = self.path_of(artifact)
         with self._lock:
             if artifact.name not in self._checked:

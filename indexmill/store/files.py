@@ -13,7 +13,7 @@ from indexmill.store.folder_files import FolderFiles
 
 
 class Files(Protocol):
-    """Records by name and blobs by digest, read-only and thread-safe. Raises StoreError if the system fails."""
+    """Records by name and blobs by digest, read-only and thread-safe. I/O failures raise StoreError."""
 
     @property
     def url(self) -> str:
@@ -36,7 +36,7 @@ class Files(Protocol):
         ...
 
     def blob(self, digest: str, size: int | None = None, *, again: bool = False) -> Path:
-        """Return a local file with the bytes of a blob, checked against its digest once per process, or if `again`.
+        """Return a local file with a blob's bytes, checked against its digest once per process, and again if `again`.
 
         Raises CorruptBlob if it is missing, or has the wrong size or digest.
         """

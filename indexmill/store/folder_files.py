@@ -146,7 +146,7 @@ def _reading_blob(path: Path) -> Iterator[None]:
 
 
 def trust_blob(root: Path, digest: str, identity: Identity) -> None:
-    """Treat a blob as verified, because another process verified it, while its file has this identity."""
+    """Trust another process's verification of a blob as long as the blob's file has this identity."""
     with _verifying:
         _verified.setdefault(str(root / blob_path(digest)), identity)
 

@@ -1,9 +1,9 @@
 """The names of files in a store: this module formats and parses every path below a store's root.
 
 A name is a relative path of plain components, the same in a folder and in an object store. Numbers are written with
-twenty digits, so that names sort in the order of numbers. A function `..._name` returns the name of one record, a
-function `..._prefix` the prefix of all records of a kind, or of those that belong to its argument; a constant is the
-prefix of the records that it names.
+twenty digits, so that names sort in the order of numbers. A function `..._name` returns the name of one record. A
+function `..._prefix` returns the prefix of all records of a kind, or of the records that belong to its argument. A
+constant is the prefix of the records that it names.
 """
 
 from __future__ import annotations
@@ -88,12 +88,12 @@ def alias_prefix(alias: str = "") -> str:
 
 
 def alias_name(alias: str, number: int) -> str:
-    """Return the name of a record of an alias, by its number; the alias points where its newest record says."""
+    """Return the name of an alias's record, given the record's number; the newest record says where it points."""
     return f"{alias_prefix(alias)}{number:020d}.json"
 
 
 def removal_name(version: int) -> str:
-    """Return the name of the record of a version's removal; the version's ref stays, its blobs do not."""
+    """Return the name of the record of a version's removal; the version's ref is kept, its blobs are not."""
     return f"{REMOVALS}{version:020d}.json"
 
 
@@ -106,7 +106,7 @@ def signature_name(version: int, number: int) -> str:
 
 
 def aside_name(epoch: int, number: int) -> str:
-    """Return the name of a record of removal candidates, by its lease's epoch and its number; the last name counts."""
+    """Return the name of a record of removal candidates, given a lease's epoch and a number; the last one applies."""
     return f"{ASIDE}{epoch:020d}.{number:020d}.json"
 
 
@@ -148,7 +148,7 @@ def release_name(epoch: int) -> str:
 
 
 def hold_name(number: int) -> str:
-    """Return the name of a record of the hold, by its number; the newest says whether the store is on hold."""
+    """Return the name of a record of the hold; the record with the highest number says whether the hold is on."""
     return f"{HOLDS}{number:020d}.json"
 
 
@@ -171,7 +171,7 @@ def attempt_name(stage: str, key: str, attempt: str) -> str:
 
 
 def poison_prefix(maker: str = "") -> str:
-    """Return the prefix of the records of documents that a stage (`maker`: its hash), or any stage, cannot process."""
+    """Return the prefix of records of documents that a stage cannot process. maker: its hash; empty for all stages."""
     return check_name(f"poison/{maker}") + "/" if maker else "poison/"
 
 

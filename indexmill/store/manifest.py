@@ -149,7 +149,7 @@ class Hold(Record):
 
 
 class Candidate(Record):
-    """The part of a run's end record that readers use: the manifest that a gate refused to publish, if it did."""
+    """The part of a run's end record that readers use: the manifest that a gate refused to publish, or None."""
 
     state: str
     manifest: Digest | None = None

@@ -24,7 +24,7 @@ SMALLEST = "uint*"
 
 
 def smallest(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Convert values of at least 0 to the type ``SMALLEST``."""
+    """Convert values of at least 0 to the smallest unsigned type that can represent all of them."""
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))
 
 
@@ -41,9 +41,9 @@ def split_dimension(dimension: Dimension) -> tuple[str, int]:
 class Array:
     """One array: its type, dimensions, content, and the bounds of its values.
 
-    holds: describes the content, for the documentation. into: if set, the values are the offsets of each row's entries
-    and the end of the last, so they ascend from 0 to this length. below, least: every value is less than `below` and at
-    least `least`. rising: True if the values never decrease.
+    holds: describes the content, for the documentation. into: the name of a length, if the values are the offsets of
+    the rows' entries followed by their end; the values then ascend from 0 to this length. below, least: every value is
+    less than `below` and at least `least`. rising: True if the values never decrease.
     """
 
     dtype: str
@@ -166,7 +166,7 @@ def keys(rows: str, holds: str) -> Array:
 
 
 def pointers(rows: str, into: str, holds: str, dtype: str = "int64") -> Array:
-    """Declare an array with the offset of each row's entries, and the end of the last."""
+    """Declare an array of the offsets of the rows' entries, followed by the end of the last row."""
     return Array(dtype, (f"{rows} + 1",), holds, into=into)
 
 
@@ -185,7 +185,7 @@ def sparse(
 ) -> dict[str, Array]:
     """Declare the arrays of a sparse matrix in compressed row form.
 
-    types: the types of the pointers and the column indices. beside: type and content of further arrays, by suffix.
+    types: the types of the pointers and the column indices. beside: type and content of additional arrays, by suffix.
     """
     links = f"{name} links"
     return {

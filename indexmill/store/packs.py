@@ -67,7 +67,7 @@ def _little(dtype: DTypeLike) -> np.dtype[Any]:
 
 
 def _check_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
-    """Return a shape that numpy can represent; numpy multiplies the non-zero lengths even for an empty array."""
+    """Return a shape; raises ValueError unless numpy can represent it, even if a length of 0 makes it empty."""
     if len(shape) > _MOST_DIMENSIONS or any(type(length) is not int or length < 0 for length in shape):
         raise ValueError(f"an array cannot have the shape {shape!r}")
     if math.prod(length for length in shape if length) > _MOST_VALUES:
@@ -99,7 +99,7 @@ def write_pack(path: None, arrays: Mapping[str, NDArray[Any]]) -> bytes: ...
 @overload
 def write_pack(path: Path | BinaryIO, arrays: Mapping[str, NDArray[Any]]) -> int: ...
 def write_pack(path: Path | BinaryIO | None, arrays: Mapping[str, NDArray[Any]]) -> bytes | int:
-    """Write arrays as a pack to a new file, or to an open, empty file, and return its size; without a path, as bytes.
+    """Write arrays as a pack to a new file, or an open, empty file, and return its size; for None, return the bytes.
 
     Raises TypeError for a dtype that is not in `DTYPES`, ValueError for arrays that a pack cannot describe,
     FileExistsError if the file exists. A file that cannot be written completely is removed.
@@ -169,7 +169,7 @@ class Pack(Mapping[str, NDArray[Any]]):
 
     @property
     def schema(self) -> dict[str, JsonValue]:
-        """Name to {dtype, shape}, as a manifest stores it."""
+        """The dtype and shape of each array, by name, as a manifest stores them."""
         return {entry.name: {"dtype": entry.dtype.str, "shape": list(entry.shape)} for entry in self._entries.values()}
 
 
@@ -222,7 +222,7 @@ def _mapped(path: Path, size: int) -> pa.Buffer:
 
 
 def _parse(header: bytes, path: Path) -> tuple[list[_Entry], int]:
-    """Read the entries of a header; raises CorruptBlob if this module would write another header for them."""
+    """Read the entries of a header; raises CorruptBlob unless this module would write the same header for them."""
     try:
         listed = json.loads(header)["arrays"]
         declared = {}

@@ -39,7 +39,7 @@ def write_page(path: Path, page: str, generator: str) -> None:
 def page_environment(what: str, instead: str = "", **settings: Any) -> Environment:
     """Return the environment of a page's template, which escapes all values and rejects unknown names.
 
-    what, instead: see ``not_installed``. settings: further settings of Jinja. Raises ModelUnavailable without Jinja.
+    what, instead: see ``not_installed``. settings: additional settings of Jinja. Raises ModelUnavailable without Jinja.
     """
     try:
         import jinja2

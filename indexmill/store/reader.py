@@ -62,12 +62,12 @@ class _Listing:
 class StoreReader:
     """A store, read-only. Safe to use from many threads.
 
-    Raises SnapshotNotFound, UnsupportedFormat or CorruptBlob if this indexmill can read no store there. A folder
-    is checked at once; an object store is checked only when no version is found in it.
+    Raises SnapshotNotFound, UnsupportedFormat or CorruptBlob if this indexmill cannot read a store there. A folder is
+    checked when it is opened; an object store is checked only when no version is found in it.
     """
 
     def __init__(self, where: str | os.PathLike[str], cache: BlobCache | None = None) -> None:
-        """where: a folder or URL. cache: the cache for blobs of an object store."""
+        """Open a store. where: a folder or URL. cache: the cache for blobs of an object store."""
         self.files = open_files(where, cache)
 
     def __repr__(self) -> str:
@@ -268,5 +268,5 @@ class StoreReader:
         return self.files.blob_bytes(digest, most, again=again)
 
     def manifest(self, digest: str) -> Manifest:
-        """Read the manifest with a digest; raises CorruptBlob, or UnsupportedFormat if its format is not supported."""
+        """Read the manifest that has the given digest; CorruptBlob or UnsupportedFormat if it cannot be used."""
         return Manifest.from_bytes(self.blob_bytes(digest, MANIFEST_BYTES), f"{self.url}/{blob_path(digest)}")

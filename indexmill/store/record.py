@@ -64,6 +64,6 @@ class Record(BaseModel):
 
 
 def first_problem(error: ValidationError) -> tuple[str, str]:
-    """Return the field of the first problem, and its message."""
+    """Return the first problem of a validation error: the dotted path of the invalid field, and the message."""
     first = error.errors(include_url=False, include_input=False)[0]
     return ".".join(str(part) for part in first["loc"]), first["msg"]

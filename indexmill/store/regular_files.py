@@ -39,9 +39,10 @@ class NotRegular(Exception):
 
 
 def open_checked(path: str | Path, flags: int = 0) -> BufferedReader:
-    """Open a regular file for reading; the opened file itself is checked. flags: further flags of ``os.open``.
+    """Open a regular file for reading; the opened file itself is checked. flags: additional flags of ``os.open``.
 
-    Raises OSError as ``open`` does, and NotRegular for anything else without opening it: that may change a device.
+    Raises OSError as ``open`` does. Raises NotRegular for any other kind of file, without opening it: opening a device
+    may change its state.
     """
     if not stat.S_ISREG(mode := os.stat(path).st_mode):  # noqa: PTH116 - a str, too
         raise NotRegular(mode)
@@ -72,7 +73,7 @@ def open_regular(path: Path, most: int | None = None) -> BufferedReader:
 
 
 def is_own(status: os.stat_result) -> bool:
-    """Return True if a status is of a regular file that only this user can have written; its folder may be shared."""
+    """Return True for the status of a regular file that belongs to this user and that no other user may write."""
     return stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 

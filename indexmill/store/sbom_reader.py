@@ -14,7 +14,7 @@ SBOM = "sbom.cdx.json"
 
 
 def read_sbom(path: Path) -> dict[str, Any]:
-    """Read the bill of materials from the artifact's verified file; raises CorruptBlob if it is not in CycloneDX."""
+    """Read the bill of materials from the verified file of its artifact; raises CorruptBlob unless it is CycloneDX."""
     try:
         with open_regular(path, MANIFEST_BYTES) as file:
             document = json.loads(file.read(MANIFEST_BYTES))

@@ -103,7 +103,7 @@ class Trust:
 
     @classmethod
     def of(cls, policy: Trust | str | os.PathLike[str]) -> Trust:
-        """Return the given policy, or read it from a JSON file; raises ConfigurationError if the file is not one."""
+        """Return the given policy, or read it from a JSON file; raises ConfigurationError for an invalid file."""
         if isinstance(policy, Trust):
             return policy
         try:
@@ -121,7 +121,8 @@ class Trust:
     def check(self, manifest: str, envelopes: Iterable[bytes], where: object, now: datetime | None = None) -> list[str]:
         """Return the names of a manifest's trusted signers; raises NotTrusted, with the reasons, if there are too few.
 
-        Reads nothing but the envelopes. An unreadable envelope, or one of another manifest, does not count.
+        Reads only the envelopes, never the manifest. An unreadable envelope, or one for a different manifest, does not
+        count.
         """
         signers: dict[str, str] = {}
         reasons: list[str] = []

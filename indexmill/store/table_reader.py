@@ -1,7 +1,7 @@
 """Reading a snapshot's tables: a file's schema and decoded size are checked before it is decoded.
 
-A few bytes of Parquet can encode many rows, and one dictionary value any number of cells. So strings are read as
-dictionaries, whose decoded size is known before they are decoded.
+A few bytes of Parquet can encode many rows, and any number of cells can share one dictionary value. So strings are
+read as dictionaries, whose decoded size is known before they are decoded.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _opened(
 
 
 def _decoded(table: pa.Table, requested: pa.Schema, lacking: bool, artifact: Artifact, where: str) -> pa.Table:
-    """Decode dictionaries to strings; raises CorruptBlob if too large, or null. lacking: True to add locations."""
+    """Decode dictionaries; CorruptBlob if the table is too large or has wrong nulls. lacking: add null locations."""
     import pyarrow as pa
 
     _check_size(_decoded_bytes(table), artifact, where)

@@ -100,7 +100,8 @@ def verify(store: StoreReader, version: int | None = None) -> Verification:
 def check_artifacts(manifest: Manifest, open_local: Callable[[Artifact], Path]) -> tuple[list[Artifact], list[Problem]]:
     """Check the content of each artifact against its entry in the manifest.
 
-    open_local: checks an artifact's bytes and returns its file. Returns the artifacts with correct bytes, and problems.
+    open_local: verifies an artifact's bytes and returns its file. Returns the artifacts with correct bytes, and the
+    problems.
     """
     checked: list[Artifact] = []
     problems: list[Problem] = []

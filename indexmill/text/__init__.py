@@ -1,1 +1,1 @@
-"""Names, terms and characters."""
+"""Text: canonical names, index terms, and formatting of output for terminals."""

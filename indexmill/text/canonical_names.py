@@ -10,7 +10,7 @@ LinearRAG aligns passages through shared entities (section 2.3), so two surface 
 - dotted initials and acronyms (``J. R. R. Tolkien`` = ``J.R.R. Tolkien``, ``W.A.S.P.`` = ``WASP``);
 - the order of a date's parts (``March 20, 1890`` = ``20 March 1890``).
 
-A qualifier in parentheses belongs to a title; it is kept here, since the recogniser handles it.
+A qualifier in parentheses, as in titles, keeps its words here: the recogniser yields titles with and without it.
 """
 
 from __future__ import annotations

@@ -40,5 +40,5 @@ def stamp(clock: Callable[[], float] = time.time) -> str:
 
 
 def stamps_wanted(environment: Mapping[str, str] = os.environ) -> bool:
-    """Return True if each line for users starts with a timestamp."""
+    """Return True if the environment requests a timestamp at the start of each line of output."""
     return environment.get(TIMESTAMPS, "") not in ("", "0")

@@ -16,7 +16,7 @@ _DIGEST = re.compile(r"[0-9a-f]{40,128}")
 
 
 def facts(pairs: Sequence[tuple[str, str]], indent: int = 2) -> list[str]:
-    """Return a line for each label and its value; values are aligned to the left, and numbers to the right."""
+    """Return one line per (label, value) pair. Text values are aligned to the left, numbers to the right."""
     labels = [one_line(label) for label, _ in pairs]
     values = [one_line(value) for _, value in pairs]
     width = max(map(display_width, labels), default=0)

@@ -23,7 +23,7 @@ WIDTH = 120
 
 
 def largest(rows: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], count: int) -> list[int]:
-    """Return the rows of the ``count`` largest nodes, the largest first, with ties by row."""
+    """Return the rows of the ``count`` largest nodes, the largest first; equal sizes keep the given order."""
     order = (-sizes[rows]).argsort(kind="stable")
     nodes: list[int] = rows[order[:count]].tolist()
     return nodes
@@ -37,11 +37,11 @@ def outlined(
     node: Callable[[int], dict[str, Any]],
     members: Callable[[int], npt.NDArray[np.int64] | None],
 ) -> list[dict[str, Any]]:
-    """Select the upper part of a hierarchy: ``node(row)`` per node, with ``below`` and ``children`` for inner nodes.
+    """Return the upper part of a hierarchy as nested nodes, with ``below`` (a count) and ``children`` in inner nodes.
 
-    sizes: ``(n_nodes,)``, the number of things under each node. depth: layers from the roots down. width: the maximum
-    number of roots, and of members per node, the largest first. members: the rows directly below a node; None for a
-    leaf.
+    sizes: ``(n_nodes,)``, the number of items under each node. depth: the number of layers, roots included. width: the
+    maximum number of roots, and of children per node, the largest first. node: returns the fields of the node in a row.
+    members: returns the rows directly below a node; None for a leaf.
     """
     outline: list[dict[str, Any]] = []
     tier = [(outline, row) for row in largest(roots, sizes, width)]
@@ -88,7 +88,7 @@ def _under(node: dict[str, Any], indent: str, line: Callable[[dict[str, Any]], s
 
 
 def _fitted(line: str, indent: str) -> str:
-    """Cut a line of the drawing to its width."""
+    """Indent a line of the drawing, and cut it to WIDTH; its text keeps at least 40 characters."""
     text = " ".join(one_line(line).split())
     room = max(WIDTH - len(indent), 40)
     return indent + (text if len(text) <= room else text[: room - 1].rstrip() + "…")

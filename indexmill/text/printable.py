@@ -17,7 +17,7 @@ def printable(text: str) -> str:
 def one_line(text: str) -> str:
     """Convert a text to one line that breaks no table; ids, titles and file names may contain control characters.
 
-    Line ends and tabs become spaces; other control characters, and those that change the direction, become U+FFFD.
+    Line ends and tabs become spaces; other control characters, bidirectional ones included, become U+FFFD.
     """
     line = "".join(" " if c.isspace() else "\ufffd" if c in _DIRECTIONS else c for c in text.replace("\r\n", "\n"))
     return printable(line)
@@ -28,10 +28,10 @@ _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def escaped(name: str) -> str:
-    """Write an id or a name as one line on which every character is visible, such as `a\\nb` for a line break.
+    r"""Write an id or a name as one line on which every character is visible, such as `a\nb` for a line break.
 
-    Line ends, control characters and those that change the direction are written as Python and JSON escape them; bytes
-    of a file name that are not UTF-8 as `\\xff`.
+    Line ends and control characters, bidirectional ones included, are escaped as in Python and JSON. Bytes of a file
+    name that are not UTF-8 become `\xff`.
     """
     return "".join(
         _ESCAPES.get(c) or (c if c == " " or (c.isprintable() and c not in _DIRECTIONS) else _code(c)) for c in name

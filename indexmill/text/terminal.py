@@ -48,7 +48,7 @@ def padded(text: str, columns: int, *, right: bool = False) -> str:
 
 
 def columns_of(stream: TextIO) -> int:
-    """Return a terminal's current width, at most COLUMNS if that is set; 80 if neither is known."""
+    """Return the smaller of a terminal's width and COLUMNS, or the one that is known; 80 if neither is."""
     widths = []
     with contextlib.suppress(ValueError):
         widths.append(int(os.environ.get("COLUMNS", "")))
@@ -107,7 +107,7 @@ class Glyphs:
         return self.full * filled + self.empty * (width - filled)
 
     def spinner(self, beat: int) -> str:
-        """Return the spinner's character for a beat."""
+        """Return the character that the spinner shows at tick number `beat`."""
         return self.turning[beat % len(self.turning)]
 
 

@@ -1,9 +1,9 @@
 """Terms: the words under which a text is indexed, for passages and questions in any script.
 
 - *Folding.* Compatibility forms (NFKC), case, the accents of Latin, Greek and Cyrillic letters and the vowel points of
-  Hebrew and Arabic are folded (``Régis`` = ``REGIS``); marks that spell, as in Devanagari, stay.
+  Hebrew and Arabic are folded (``Régis`` = ``REGIS``); marks that belong to the spelling, as in Devanagari, are kept.
 - *Words* are runs of letters, digits and marks, without a possessive (``Lothair's`` = ``Lothair``).
-- *Compounds.* Words joined by ``_ . - ' ::``, or by a change to capitals, are indexed by each part and as a whole:
+- *Compounds.* Words joined by ``_ . - ' ::``, or by a change to upper case, are indexed by each part and as a whole:
   ``read_parquet``, ``--dry-run``, ``node.js``, ``HTMLParser``. Dotted initials lose their dots (``U.S.`` = ``US``),
   the whole has no apostrophes (``O'Brien`` = ``OBrien``), and ``C++`` and ``C#`` differ from ``C``.
 - *Stems.* A word of ASCII letters is cut to its English stem (``bridges`` = ``bridge``, ``resized`` = ``resizing``):
@@ -90,7 +90,7 @@ def _tokens(text: str) -> list[str]:
 
 @lru_cache(maxsize=2)
 def _patterns(marked: bool) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Compile the patterns of a token and of a word in it, with or without the combining marks of every script."""
+    """Compile the patterns of a token and of the words in it. marked: True to accept combining marks within a word."""
     word = r"[^\W_]+"
     if marked:
         marks = "".join(
@@ -151,7 +151,7 @@ _stemmers = _Stemmers()
 
 
 def _stem(word: str) -> str:
-    """Return the stem of a folded word; short words, common words and those beyond ASCII letters are unchanged."""
+    """Return the stem of a folded ASCII word; short words, common words and words with digits stay unchanged."""
     if len(word) < _LEAST_STEMMED or word in COMMON or not word.isalpha():
         return word
     stem: str = _stemmers.english.stemWord(word)

@@ -18,8 +18,8 @@ def table(
 ) -> str:
     """Format a table with a header and aligned columns: numbers to the right, others to the left.
 
-    right: titles of further columns that are aligned to the right, such as formatted numbers. columns: the width of the
-    table, to which the last column is cut; None for any.
+    right: titles of additional columns to align to the right, such as formatted numbers. columns: the width of
+    the table; the last column is cut to fit. None for no limit.
     """
     cells = [[one_line(str(cell)) for cell in row] for row in rows]
     widths = [max(display_width(line[i]) for line in [list(header), *cells]) for i in range(len(header))]

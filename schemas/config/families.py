@@ -25,7 +25,7 @@ _Values = dict[str, float | int | bool | str]
 
 
 def _validated_by(parameters: type[Any]) -> AfterValidator:
-    """Return a validator of a family's retrieval settings by the dataclass `parameters`; it rejects unknown names."""
+    """Return a validator of retrieval settings by a family's dataclass `parameters`; it rejects unknown names."""
 
     def checked(value: _Values) -> _Values:
         names = [field.name for field in dataclasses.fields(parameters)]
@@ -62,7 +62,7 @@ class FamilySection(Settings):
 
 
 class FusedSettings(Settings):
-    """How the methods are combined; this makes no artifact."""
+    """How the retrieval methods are combined; no artifact depends on these settings."""
 
     parameters: Annotated[_Values, _validated_by(FusedParameters)] = Field(
         default_factory=dict,

@@ -24,11 +24,11 @@ _SCP = re.compile(r"(?:[\w.-]+@)?[\w.-]+:(?!:).")
 
 
 def load_configuration(path: Path | None, overrides: dict[str, Any] | None = None) -> Configuration:
-    """Load the configuration in a YAML file (None: the defaults) and apply overrides.
+    """Load the configuration from a YAML file (if None, the defaults) and apply overrides.
 
     overrides: nested like the file. Relative paths in the file, and the default store, are resolved against the file's
-    folder; a model or recogniser is a path if it looks like one and exists. Raises ConfigurationError naming the file
-    and, one per line, each wrong setting.
+    folder; a model or recogniser is a path if it looks like one and exists. Raises ConfigurationError, which names the
+    file and every invalid setting.
     """
     content: Any = {}
     if path is not None:
@@ -51,7 +51,7 @@ def load_configuration(path: Path | None, overrides: dict[str, Any] | None = Non
 
 
 def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
-    """Resolve relative paths against the file's folder, whatever the working directory."""
+    """Resolve the configuration's relative paths against the file's folder, not against the working directory."""
     store = content.setdefault("store", DEFAULT_STORE)
     if isinstance(store, str):
         with contextlib.suppress(ValueError):  # the model reports it with the setting's name
@@ -89,7 +89,7 @@ def _anchor_paths(content: dict[str, Any], folder: Path) -> None:
 
 
 def _anchor(section: dict[str, Any], name: str, folder: Path) -> None:
-    """Resolve a setting that is a path or a list of paths; other values stay as they are, URLs included."""
+    """Resolve the setting `name` if it is a path or a list of paths; URLs and other values stay as they are."""
     value = section.get(name)
     if name == "repository" and isinstance(value, str) and _SCP.match(value) and not (folder / value).exists():
         return  # a git address, `USER@HOST:PATH`

@@ -32,12 +32,12 @@ class RecogniseSettings(Settings):
 
     @property
     def published_name(self) -> str | None:
-        """The recogniser's name; None for a path, which varies by machine; the fingerprint identifies it."""
+        """The recogniser's name; None for a path, which differs between machines (the fingerprint identifies it)."""
         return None if looks_like_a_path(self.recogniser) else self.recogniser
 
 
 class EndpointSettings(Settings):
-    """How a model behind an endpoint of OpenAI's protocol is called. Its key is not a setting: see api_key_env."""
+    """How to call a model behind an endpoint of OpenAI's protocol. The key itself is no setting: see api_key_env."""
 
     base_url: str | None = Field(
         None, description="the endpoint, such as http://localhost:8000/v1; default: https://api.openai.com/v1"
@@ -107,7 +107,7 @@ class EndpointSettings(Settings):
 
 
 class _Encoder(Settings):
-    """Declares the fields that come first in the section."""
+    """The settings of the encoder itself, in a base class so that they come first in their section."""
 
     model: str = Field(
         _DEFAULT_ENCODER,
@@ -174,12 +174,12 @@ class EmbedSettings(EndpointSettings, _Encoder):
         return self
 
     def shaping(self) -> dict[str, Any]:
-        """Return the settings that shape vectors, JSON-ready, without those in the models' fingerprints."""
+        """Return the settings that shape vectors, ready for JSON, except those that a model's fingerprint covers."""
         return self.model_dump(mode="json", include={"backend", "precision", "sentences"})
 
     @staticmethod
     def of_encoder(dumped: Mapping[str, Any]) -> dict[str, Any]:
-        """Select the settings that choose the encoder from the result of `model_dump`: no address, key or limit."""
+        """Return the settings in a `model_dump` that choose the encoder, without those for endpoints only."""
         return {name: value for name, value in dumped.items() if name not in _OF_ENDPOINT}
 
 
@@ -197,7 +197,7 @@ class Price(Settings):
 
 
 class BudgetSettings(Settings):
-    """What a run may spend on language models; reaching it ends the run with exit code 4; the next run continues."""
+    """What a run may spend on language models. At a limit, the run exits with code 4; the next run continues."""
 
     tokens: Annotated[int, Field(ge=0)] | None = Field(None, description="tokens of prompts and answers together")
     cost: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = Field(
@@ -206,7 +206,7 @@ class BudgetSettings(Settings):
 
 
 class _NamedModel(Settings):
-    """Declares the fields that come first in the section."""
+    """The back-end and the model's name, in a base class so that they come first in their section."""
 
     backend: Literal["extractive", "openai"] = Field(
         "extractive",

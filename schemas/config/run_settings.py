@@ -89,7 +89,7 @@ class DaskSettings(Settings):
 
     @field_serializer("arguments", when_used="json")
     def _unsaid(self, value: dict[str, Any]) -> dict[str, str]:
-        """Return the arguments as a run records them: names only, since values may be secrets."""
+        """Return the arguments' names for the record of a run, without the values, which may be secrets."""
         return dict.fromkeys(value, "...")
 
     @model_validator(mode="before")

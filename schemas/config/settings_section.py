@@ -14,7 +14,7 @@ _KEY = re.compile(r"(^|[_-])(api[_-]?)?(key|secret|token|password)$", re.IGNOREC
 
 
 class Settings(BaseModel):
-    """A section of the configuration. Rejects a setting that looks like a key, and says what to do instead."""
+    """A section of the configuration. Rejects a setting that looks like an API key, and says where keys belong."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -33,7 +33,7 @@ class Settings(BaseModel):
 
 
 def written(pattern: str, expected: str, *, shown: bool = True) -> AfterValidator:
-    """Return a validator of strings by a pattern. expected: the pattern in words. shown: True if errors quote it."""
+    """Return a validator that strings match a pattern. expected: the pattern in words. shown: errors quote it."""
 
     def checked(value: str) -> str:
         if not re.fullmatch(pattern, value):
@@ -44,5 +44,5 @@ def written(pattern: str, expected: str, *, shown: bool = True) -> AfterValidato
 
 
 def looks_like_a_path(name: str) -> bool:
-    """Return True if a model's name looks like a path; so may a hub name; only the file system can tell."""
+    """Return True if a model's name looks like a path. Hub names may, too, so check whether the path exists."""
     return os.sep in name or name.startswith((".", "~"))

@@ -37,7 +37,7 @@ class SplitSettings(Settings):
 
 
 class ShardSettings(Settings):
-    """The sizes of shards: each shard makes one part, which is computed, stored and published as a whole."""
+    """The sizes of shards. A stage makes one part per shard, which is computed, stored and published as a unit."""
 
     document_tokens: int = Field(128_000, ge=1_000, description="a shard splits above this many estimated tokens")
     entities: int = Field(1_024, ge=64, description="an entity shard splits above this many entities")
@@ -50,7 +50,7 @@ class ExtractSettings(Settings):
 
 
 class SameAsSettings(Settings):
-    """Which entities are considered nearly the same by name, for families that need extraction."""
+    """Which entities have nearly the same name, for families that need extraction."""
 
     enabled: bool = True
     cosine: float = Field(0.8, ge=-1, le=1, description="the minimum cosine of the vectors of two names")

@@ -24,7 +24,7 @@ def held_memory(pid: int | None = None) -> int:
 
 
 def ending(code: int) -> str:
-    """Describe how a process ended, to follow its name."""
+    """Describe how a process ended, in words that follow its name in a message. code: as in `Popen.returncode`."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:

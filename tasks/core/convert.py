@@ -1,6 +1,6 @@
 """Conversion of a sentence-transformers model to the files of an encoder.
 
-The converted files are stored beside the index, so that workers and readers start from it in half a second. A BERT
+The converted files are stored with the index, so that workers and readers open them in half a second. A BERT
 model, such as the default, is built from its weights; any other is traced once with torch and transformers, and the
 trace is compared with the model. The graph's only input is token ids: all texts of a pass have the same length, so no
 attention mask is needed (the result is the same, and a little faster to compute). The graph returns the hidden states;

@@ -53,7 +53,7 @@ HASH_MODEL = "hash"
 
 @dataclass(frozen=True)
 class ChosenTokenizer:
-    """tokenizer: a tokenizer.json; None for the test double. max_tokens: the number of tokens read from a text."""
+    """The content of a tokenizer.json (None for the test double), and the number of tokens to read from a text."""
 
     tokenizer: bytes | None
     max_tokens: int
@@ -207,7 +207,7 @@ class EncoderSettings(StageSettings):
 
 
 def choose_encoder(settings: EmbedSettings) -> EncoderChoice:
-    """Choose the settings' encoder. Raises ModelUnavailable if it is not installed, ConfigurationError if unfit."""
+    """Return the encoder that the settings name. Raises ModelUnavailable, or ConfigurationError if it is unsuitable."""
     if settings.asks:
         return _endpoint(settings)
     if settings.model == HASH_MODEL:

@@ -1,4 +1,4 @@
-"""Estimates of a part's use of an encoder behind an endpoint, from its texts, or from bounds of unwritten texts."""
+"""Estimates of a part's use of an encoder behind an endpoint, from its texts, or bounds on texts not yet written."""
 
 from __future__ import annotations
 

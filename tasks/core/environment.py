@@ -1,4 +1,4 @@
-"""The environment fingerprint: the library versions and processor features that can change a published bit."""
+"""The environment fingerprint: the library versions and the processor architecture that can change a published bit."""
 
 from __future__ import annotations
 

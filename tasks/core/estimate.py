@@ -41,7 +41,7 @@ class RowRange(Range):
 
 
 def new_rows(rows: Range) -> Range:
-    """Return the bounds of the new rows among some rows; all rows if the number is not known."""
+    """Return the bounds of the number of new rows; if they are not known, all rows count as new."""
     return rows.fresh if isinstance(rows, RowRange) else rows
 
 
@@ -73,7 +73,7 @@ class LlmUse:
         return (self.prompts.low + self.prompts.high) / 2 if self.guess is None else self.guess
 
     def guessed(self, times: int) -> LlmUse:
-        """Return the use for prompts with guessed subjects: its bounds are zero and `times` the upper bounds."""
+        """Return the use if the subjects are guesses: 0 to `times` the upper bounds; the expected number stays."""
 
         def most(bounds: Range) -> Range:
             return Range(0, times * bounds.high)

@@ -47,7 +47,7 @@ def timed(function: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The result of a failed call if `run` keeps going: contains the exception of the call, or WorkerDied."""
+    """The result of a call that failed while `run` keeps going: the exception of the call, or WorkerDied."""
 
     error: Exception
 

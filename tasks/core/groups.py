@@ -66,7 +66,7 @@ def expected_rows(part: Part[Any], expected: Expected, *names: str) -> RowRange:
 
 
 def total(ranges: Iterable[Range]) -> RowRange:
-    """Sum numbers of rows, and numbers of new rows if they are known."""
+    """Sum ranges of rows; a range without a number of new rows counts none as new."""
     low = high = fresh_low = fresh_high = 0
     for rows in ranges:
         fresh = rows.fresh if isinstance(rows, RowRange) else ZERO
@@ -80,7 +80,8 @@ def expected_groups(
 ) -> dict[str, RowRange]:
     """Spread the rows of nodes evenly over groups, by `<output>/<label>`; the groups' bounds add up to `rows`.
 
-    earlier_ids: tables of one column: the ids of the previous version's nodes, which determine the groups if any.
+    earlier_ids: tables whose only column has the ids of the previous version's nodes. These determine the groups; if
+    there are none, the groups are guessed.
     """
     ids = sorted({node for table in earlier_ids for node in table.column(0).to_pylist()})
     return spread(outputs, rows, list(assigned(ids, limit, letter)) if ids else [], limit, letter)
@@ -89,7 +90,7 @@ def expected_groups(
 def spread(
     outputs: Iterable[str], rows: RowRange, group_labels: Sequence[str], limit: int, letter: str
 ) -> dict[str, RowRange]:
-    """Spread rows of nodes evenly over groups, as `expected_groups` does. group_labels: guessed if there are none."""
+    """Spread rows of nodes evenly over groups, as `expected_groups` does. group_labels: if empty, they are guessed."""
     labels = list(group_labels)
     if not labels:
         bits = max(0, math.ceil(math.log2(max(rows.low + rows.high, 1) / 2 / limit)))

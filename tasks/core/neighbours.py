@@ -34,7 +34,7 @@ _LEAST = np.finfo(np.float32).min
 
 @dataclass(frozen=True)
 class ListSettings:
-    """exact: above this number of vectors, 2 sqrt(n) lists replace all pairs. probes: lists searched per vector."""
+    """All pairs are compared up to `exact` vectors; beyond, the `probes` nearest of 2 sqrt(n) lists are searched."""
 
     exact: int = field(default_factory=lambda: EXACT_VECTORS)
     probes: int = 16
@@ -42,7 +42,7 @@ class ListSettings:
 
 @dataclass(frozen=True)
 class Nearest:
-    """rows (n, k) int32, nearest first, -1 for missing neighbours; products (n, k) int32."""
+    """The nearest neighbours: rows (n, k) int32, nearest first, -1 if missing; their products (n, k) int32."""
 
     rows: NDArray[np.int32]
     products: NDArray[np.int32]
@@ -78,7 +78,7 @@ class Lists:
         return lists
 
     def nearest(self, questions: Floats, k: int, alone: bool = False) -> Nearest:
-        """Return each question's k nearest vectors in its lists. alone: True if question i is vector i, to exclude."""
+        """Return the k nearest vectors in the lists near each question. alone: exclude vector i for question i."""
         best = np.full((len(questions), k), NOTHING)
         near = self.nearest_lists if alone else self.near(questions, self.probes)
         for some in (near[:, :1], near[:, 1:]):  # the nearest list first: few vectors of other lists are as near
@@ -126,7 +126,8 @@ def nearest_of_all(
     """Return the row of the vector nearest to each question, the lowest row for ties; needs at least one vector.
 
     guess: a row for each question, or -1. It does not change the result, but a near guess saves products: the second
-    half of the components is skipped if the first half plus a Cauchy-Schwarz bound of the second cannot reach it.
+    half of the components is skipped if the first half plus a Cauchy-Schwarz bound of the second cannot reach the best
+    product so far.
     """
     guess = np.full(len(questions), -1) if guess is None else guess
     best = np.full(len(questions), NOTHING)
@@ -195,7 +196,7 @@ def _best(products: Floats, rows: Rows, k: int) -> NDArray[np.int64]:
 
 
 def _keys_above(products: Floats, floor: Floats, rows: Rows) -> NDArray[np.int64]:
-    """Return the keys of the products that reach their row's floor, left-aligned; a product of -inf never does."""
+    """Return the keys of the products that reach their row's floor, padded with NOTHING; -inf reaches no floor."""
     reached = np.flatnonzero(products >= np.maximum(floor, _LEAST)[:, None])
     at, column = np.divmod(reached, products.shape[1])
     counts = np.bincount(at, minlength=len(products))

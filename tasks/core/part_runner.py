@@ -82,7 +82,7 @@ class PartSpec:
         return access if isinstance(access, LlmAccess) and access.settings.backend != "extractive" else None
 
     def with_access(self, access: EncoderAccess) -> PartSpec:
-        """Return the same part, whose workers may ask an encoder behind an endpoint."""
+        """Return a copy of the specification, with access for its workers to an encoder behind an endpoint."""
         settings: Any = self.settings
         opening = {**settings.opening, "access": access}
         return dataclasses.replace(self, settings=dataclasses.replace(settings, opening=opening))
@@ -191,7 +191,7 @@ class PartRunner:
         return receipts
 
     def record_receipts(self, stage: Stage[Any], receipts: Parts) -> Parts:
-        """Return these receipts by shard. If versions list the stage's parts, add these to `parts`, and return all."""
+        """Return receipts by shard; if versions list the stage, add them to `parts`, and return all of the stage's."""
         if stage.listed:
             receipts = dict(sorted({**self.parts.get(stage.name, {}), **receipts}.items()))
             self.parts[stage.name] = receipts
@@ -206,7 +206,7 @@ class PartRunner:
         report: StageReport,
         trace: StageTrace,
     ) -> list[Call]:
-        """Return the calls that make missing parts, whose keys fill `by_key`; existing parts go into `receipts`."""
+        """Return calls that make the missing parts; adds all specs to `by_key`, and existing parts to `receipts`."""
         for spec in requested:
             by_key.setdefault(part_key(stage, spec.shard, spec.settings, spec.inputs), []).append(spec)
         if requested:
@@ -247,7 +247,7 @@ class PartRunner:
         self.progress.within(stage, key, done / max(total, 1), items)
 
     def _answer_ahead(self, stage: Stage[Any], jobs: Sequence[Job], report: StageReport) -> None:
-        """Answer the parts' questions to a language model by batches, if batches are enabled."""
+        """Have the parts' questions answered in batches before the parts are made, if batches are enabled."""
         batcher, requests = self.batcher, stage.requests
         if batcher is None or requests is None or not jobs:
             return
@@ -572,7 +572,7 @@ def _may_recover(stage: Stage[Any], error: Exception) -> bool:
 
 
 def row_space_of(stage: Stage[Any], settings: StageSettings) -> str:
-    """Return a digest of what, besides texts, determines rows that later parts may copy; "" if none may be copied."""
+    """Return a digest of everything, besides texts, that determines reusable rows; "" if no rows may be copied."""
     encoder = settings.row_space()
     if not encoder:
         return ""

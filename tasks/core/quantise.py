@@ -34,7 +34,7 @@ def calibration_texts() -> list[str]:
 
 
 def quantisation() -> dict[str, str]:
-    """Return what shapes a quantised graph besides the model: the digest of the texts and nncf's version.
+    """Return the values that shape a quantised graph besides the model: the digest of the texts and nncf's version.
 
     Raises ModelUnavailable if nncf is not installed.
     """

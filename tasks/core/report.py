@@ -161,7 +161,7 @@ class StageReport:
     counts: Counter[str] = field(default_factory=Counter)
 
     def add_llm_use(self, spent: Spent, price: Price | None) -> None:
-        """Add the quota's amounts, which include unfinished parts, and set the cost of all counts."""
+        """Raise the counts to the quota's amounts, which include unfinished parts, and set the cost of all counts."""
         amounts = {
             "llm_calls": spent.calls,
             "llm_input_tokens": spent.input_tokens,
@@ -177,7 +177,7 @@ class StageReport:
         self.cost = float(price_of(price, *direct) + price_of(price, *batched, batch=True))
 
     def add_encoder_use(self, spent: Spent, price: Price | None) -> None:
-        """Add the quota's amounts for an encoder behind an endpoint, and their cost; call it after `add_llm_use`."""
+        """Raise the counts to the quota's amounts for the encoder, and add their cost; call it after `add_llm_use`."""
         amounts = {"calls": spent.calls, "input_tokens": spent.input_tokens, "tokens": spent.input_tokens}
         for name, number in amounts.items():
             if number > self.counts[f"embed_{name}"]:
@@ -285,7 +285,7 @@ class RunReport:
 
     @property
     def cost(self) -> float:
-        """The cost of all language models, in the currency of the configured prices."""
+        """The cost of all language models and encoders, in the currency of the configured prices."""
         return round(sum(stage.cost for stage in self.stages.values()), 6)
 
     @property

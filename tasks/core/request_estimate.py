@@ -71,7 +71,7 @@ def holding(
     counts: Mapping[str, int] | None = None,
     llm: tuple[LlmUse, ...] = (),
 ) -> Estimate:
-    """Estimate a part by its tables, which are stored in the plan's store. guessed: True if its tables may differ."""
+    """Store a part's tables in the plan's store; return an estimate with them. guessed: the real ones may differ."""
     if guessed:  # the tables are marked, so that they are not mistaken for the part's real tables
         tables = {
             name: table.append_column("planned", pa.array([part.job.key] * len(table), pa.string()))

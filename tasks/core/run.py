@@ -149,7 +149,7 @@ class Run(Protocol):
         ...
 
     def mark_uncertain(self, stage: str = "") -> None:
-        """Mark a stage's parts, or all up to the next part of the whole corpus, as possibly not needed."""
+        """Mark a stage's parts, or all later parts until one of the whole corpus, as possibly unnecessary."""
         ...
 
     def counts(self, stage: str) -> Counter[str]:

@@ -48,7 +48,7 @@ def assign(hashes: Hashes, tokens: NDArray[np.int64], limit: int, letter: str = 
 
 
 def hash_order(hashes: Hashes) -> Rows:
-    """Return the stable order of the rows by hash, as bytes."""
+    """Return the rows in the order of their hashes, compared as bytes; equal hashes keep their order."""
     first = _words(hashes, 0)
     order = np.argsort(first, kind="stable")
     ties = np.flatnonzero(first[order[1:]] == first[order[:-1]])

@@ -61,7 +61,7 @@ class StageSettings:
         }
 
     def row_space(self) -> Mapping[str, Any] | None:
-        """Return what, with a row's key, determines its content, so that later parts may copy it; None if none may."""
+        """Return the values that, with a row's key, determine its content; None if later parts may copy no rows."""
         return None
 
 
@@ -116,9 +116,10 @@ class Output:
 
     schema: the schema of a table or of a pack of arrays; None for a file. artifact: the name in the snapshot, with
     `{label}` for the label of the shard or group and `{name}` for the output's name; None if only stages and the next
-    build read it. each: True if a part has several, named `<name>/<label>`. pieces: like `each`, with labels that begin
-    with the part's label: its rows in small pieces, so that a change writes little. labels: the labels of the parts
-    that publish it, all by default. The name `*` matches any other name.
+    build read the output. each: True if a part makes several, named `<name>/<label>`. pieces: True if a part makes its
+    rows in small pieces, so that a change rewrites little; they are named as for `each`, with labels that begin with
+    the part's label. labels: the labels of the parts that publish the output; empty for all. The name `*` matches any
+    name that is not declared.
     """
 
     name: str
@@ -151,17 +152,17 @@ S = TypeVar("S")
 class Stage(Generic[S]):
     """One step of the pipeline. `version` changes whenever the output changes for the same input.
 
-    S: the type of the stage's settings. per_document: a document's rows depend only on that document, so that rows of
-    unchanged documents are copied (`tasks.core.unchanged`) and a document may cause a failure. moves_with_documents:
-    the rows of a renamed or copied document are found in other shards. priority: parts of stages with a higher priority
-    start first. uses_encoder: workers open the encoder. local: parts use the run's scratch folder, which other machines
-    may not see. libraries: the libraries that affect the output. requests: returns the requests that `compute` sends to
-    a language model. expensive: a plan counts the parts and does not compute them. estimate: estimates such a part from
-    its inputs; for inputs that are only planned it gets the number of rows, by input name, or None if unknown. A stage
-    with an estimate is expensive. encodes: for a plan, returns the texts that `compute` sends to an encoder endpoint.
-    rows_version: the version since which rows that later parts may copy are the same, if later versions changed only
-    the form of the output. listed: False if versions do not list the parts, since earlier runs decide whether they are
-    made.
+    S: the type of the stage's settings. per_document: a document's rows depend only on that document, so rows of
+    unchanged documents are copied (`tasks.core.unchanged`) and a failure can be attributed to a document.
+    moves_with_documents: the rows of a renamed or copied document are copied even from other shards. priority: parts of
+    stages with a higher priority start first. uses_encoder: workers open the encoder. local: parts use the run's
+    scratch folder, which other machines may not see. libraries: the libraries that affect the output. requests: returns
+    the requests that `compute` sends to a language model. expensive: a plan counts the parts and does not compute them.
+    estimate: estimates an expensive part from its inputs; for each input that is only planned, it receives the number
+    of rows, or None if unknown. A stage with an estimate is expensive. encodes: for a plan, returns the texts that
+    `compute` sends to an encoder endpoint. rows_version: the version that last changed the rows that later parts may
+    copy, if newer versions changed only the form of the output. listed: False if a version's lineage omits the parts,
+    because earlier runs decide whether they are made.
     """
 
     name: str
@@ -212,7 +213,7 @@ def _declared(stage: str, kind: str, declared: tuple[D, ...], name: str) -> D:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A part to make: everything that a worker needs, in small form."""
+    """A part to make, and everything that a worker needs to make it; inputs are given as digests."""
 
     stage: str  # the module that defines STAGE
     key: str
@@ -229,11 +230,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """The result of a stage: tables and packs of arrays by name, and counts for the run's report.
+    """The result of a stage: tables, packs of arrays and files by name, and counts for the run's report.
 
-    reused_packs: the digests of packs that an earlier part stored with the same bytes, by name; they are not stored
+    reused_packs: by name, the digests of packs that an earlier part stored with the same bytes; they are not stored
     again. failed: the number of rows with a fallback; the part is used, and a later run may make it again. texts: the
-    number of the part's texts by a language model, including failed texts.
+    number of texts that the part requested from a language model, including failed texts.
     """
 
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
@@ -247,7 +248,7 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True)
 class PartResult:
-    """A part as the driver sees it: its receipt, and the counts and seconds of making it (empty if it existed)."""
+    """A part as the driver sees it: its receipt, the counts of making it (empty if it existed), and the time taken."""
 
     receipt: Receipt
     reused: bool
@@ -363,7 +364,7 @@ def stage_of(job: Job) -> Stage[Any]:
 
 
 def part_key(stage: Stage[Any], shard: str, settings: StageSettings, inputs: Mapping[str, str]) -> str:
-    """Return the SHA-256 (64 hex digits) of all that shapes a part; the label is included only if it names pieces."""
+    """Return a part's key, the SHA-256 (hex) of all that determines it, including the label only if it names pieces."""
     shard_key = {"shard": shard} if any(one.pieces for one in stage.outputs) else {}
     return digest_of(
         canonical_json(

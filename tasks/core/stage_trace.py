@@ -1,4 +1,4 @@
-"""The span of a stage, and of a sample of its parts."""
+"""The telemetry spans of a stage and of a sample of its parts."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ class _Span:
 class Timeline:
     """The work of a run's workers on its stages. Safe to use from many threads.
 
-    A span is a time in which a worker made parts of one stage, with pauses of less than half a second. If there are too
-    many spans, longer pauses are bridged, and then the shortest spans are left out, which the record counts.
+    A span is an interval in which a worker made parts of one stage, with pauses of at most half a second. If there are
+    too many spans, longer pauses are bridged, then the shortest spans are dropped; the record counts their parts.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Timeline:
 
 
 def _at_most(most: int, spans: list[_Span]) -> list[_Span]:
-    """Merge neighbouring spans; if too many remain, keep the longest."""
+    """Merge neighbouring spans, bridging longer pauses if needed; if more than `most` remain, keep the longest."""
     gap = _GAP
     merged = _merged(spans, gap)
     while len(merged) > most and gap < 60.0:

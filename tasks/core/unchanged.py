@@ -1,8 +1,8 @@
 """Copies the rows of unchanged documents from an earlier snapshot's parts instead of making them again.
 
-If a stage works document by document (`Stage.per_document`), the rows of a document depend only on that document. So a
-part consists of rows copied from the parent's parts for documents with the same content, and of new rows for other
-documents: the bytes are the same as in a part computed as a whole. `Job.earlier` lists the parent's parts from which to
+If a stage works document by document (`Stage.per_document`), the rows of a document depend only on that document. So
+for documents with the same content a part copies the rows of the parent's parts, and only the other documents are
+computed: the bytes are the same as if all rows were computed. `Job.earlier` lists the parent's parts from which to
 copy: those whose keys match the current settings, code and libraries.
 """
 
@@ -31,7 +31,7 @@ class Unchanged:
     ids: pa.Array[Any]
 
     def table(self, name: str, *columns: str) -> pa.Table:
-        """Read a whole table that the earlier part read or made."""
+        """Read a table that was an input or an output of the earlier part, or some of its columns."""
         stage = self.inputs.stage
         is_output = any(one.name == name for one in stage.outputs)
         schema = (stage.output(name) if is_output else stage.input(name)).schema
@@ -66,9 +66,10 @@ class Unchanged:
 def unchanged(
     part: Part[Any], documents: pa.Table, *, again: str | None = None
 ) -> tuple[list[Unchanged], NDArray[np.bool_]]:
-    """Return the earlier parts with unchanged documents, each document in one part, and a mask of them in `documents`.
+    """Return the earlier parts that have unchanged documents, and the mask of unchanged documents in `documents`.
 
-    again: a table of an earlier part (schema STAND_INS) that lists the documents with fallbacks, which are made again.
+    Each unchanged document is assigned to one of these parts. again: the name of an earlier part's table (schema
+    STAND_INS) that lists the documents with fallbacks, which are made again.
     """
     ids, hashes = (documents.column(name).combine_chunks() for name in ("document_id", "content_hash"))
     copied = np.zeros(len(ids), dtype=bool)
@@ -90,7 +91,10 @@ def unchanged(
 
 
 def in_order(tables: Sequence[pa.Table], column: str, ids: pa.ChunkedArray) -> pa.Table:
-    """Return the rows of some tables in the order of `ids` in a column; rows with the same id stay in order."""
+    """Concatenate tables and sort the rows by the position of `column` in `ids`; rows with equal ids stay in order.
+
+    A single table is returned unchanged: it must already be in this order.
+    """
     table = pa.concat_tables(tables)
     if len(tables) == 1:
         return table

@@ -25,7 +25,7 @@ class Writer:
     needed: Callable[[Configuration], bool]
 
     def prompt(self, settings: LlmSettings) -> Prompt | None:
-        """Read the prompt once for a run, so workers need no file; None without a model. Raises ConfigurationError."""
+        """Read the prompt's file, which workers may lack; None without a language model. Raises ConfigurationError."""
         return None if settings.backend == "extractive" else prompt(self.task, settings.prompts)
 
 

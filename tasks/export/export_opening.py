@@ -45,7 +45,7 @@ def _loading(manifest: Manifest) -> Iterator[str]:
 
 
 def loading(length: int) -> Mapping[str, str]:
-    """Return Python code, by database, that loads passages and finds the nearest. length: the vectors' dimension."""
+    """Return Python code, by database, that loads the passages and searches them. length: the vectors' dimension."""
     return {name: lines.replace("LENGTH", str(length)) for name, lines in _LOADING.items()}
 
 

@@ -1,8 +1,9 @@
 """Export of a snapshot's texts with their vectors, as Parquet tables that vector databases load.
 
-Every snapshot has ``passages``, snapshots with vectors of names have ``entities``, and families add the texts that they
-wrote. Vectors have unit length and the same dimension, so cosine, inner product and distance give the same order. The
-tables are built one shard at a time; repeated exports of a snapshot have the same rows in the same pieces.
+Every export has the table ``passages``. It has ``entities`` if the snapshot has vectors of names, and the families add
+tables of the texts that they wrote. Vectors have unit length and the same dimension, so cosine, inner product and
+distance give the same order. The tables are built one shard at a time; repeated exports of a snapshot have the same
+rows in the same pieces.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def check(manifest: Manifest, where: object) -> None:
 def tables(artifacts: Artifacts) -> Iterator[TableOf]:
     """Yield the tables of texts with vectors. Raises FamilyNotFound without vectors, CorruptBlob for damaged files.
 
-    Every table has ``id``, ``text`` and ``vector``: lists of float32 of the encoder's dimension. Passages name their
+    Every table has ``id``, ``text`` and ``vector``, a list of float32 of the encoder's dimension. Passages name their
     document; other texts name their source documents. Read all pieces of a table before the next table.
     """
     check(artifacts.manifest, artifacts.path)

@@ -1,9 +1,9 @@
 """The limits and the spending of a run's calls to language models: a state machine without threads, tasks or a clock.
 
 Calls queue first in, first out, in a lane for each endpoint. The first call of a lane starts once the rates allow it,
-no pause is on, and the budget covers its maximum cost, which is reserved. Settling the call replaces the reservation by
-the amount billed. A call that does not fit waits while calls in flight may still cost less than reserved. A call that
-can no longer fit ends all calls: no later one starts, however small.
+no pause is in effect, and the budget covers its maximum cost, which is reserved. Settling the call replaces the
+reservation by the amount billed. A call that does not fit into the budget waits as long as running calls may still
+cost less than was reserved for them. If it can no longer fit, no later call starts, however small.
 
 A reservation that is never settled counts as spent, so the budget is never exceeded, even if a worker dies.
 """
@@ -138,7 +138,7 @@ class Account:
         """The reason why no further call starts; None while calls may start."""
 
     def request(self, owner: str, stage: str, model: str, input_tokens: int, output_tokens: int) -> str:
-        """Queue a call of at most these tokens, return its ticket; ConfigurationError if a needed price is missing."""
+        """Queue a call of at most these tokens; returns its ticket. Raises ConfigurationError if a price is missing."""
         ticket, call = self._new(owner, stage, model, input_tokens, output_tokens)
         self._lane(model).waiting[ticket] = call
         return ticket
@@ -200,7 +200,7 @@ class Account:
         return started
 
     def wait(self, now: float) -> float:
-        """Return the seconds until `start` may start another call, if nothing else happens; infinite for never."""
+        """Return the seconds until `start` may start a call, if nothing else happens; infinity if it never may."""
         first = [(lane, next(iter(lane.waiting.values()))) for lane in self._lanes.values() if lane.waiting]
         waits = [self._wait(lane, call, now) if self.ended is None else math.inf for lane, call in first]
         return min(waits, default=math.inf)
@@ -245,7 +245,7 @@ class Account:
         lane.paused = max(lane.paused, now + seconds)
 
     def end(self, error: BudgetReached) -> None:
-        """Start no further call; the first reason counts."""
+        """Start no more calls; the first reason counts."""
         self.ended = self.ended or error
 
     def resume(self) -> None:
@@ -275,7 +275,7 @@ class Account:
         return self._lanes[model if model in self._lanes else ""]
 
     def _wait(self, lane: _Lane, call: _Call, now: float) -> float:
-        """Return the seconds until a call of a lane may start; ends all calls if the budget can no longer cover it."""
+        """Return the seconds until a call of a lane may start; ends all calls if the budget can never cover it."""
         if not self._fits(call, self._spent, self._aside):
             if not self._fits(call, self._spent):
                 self.end(self._reached(call))

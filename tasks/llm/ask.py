@@ -55,13 +55,13 @@ def ask(
     Returns the results in the order of the requests.
 
     counts: updated for the stage's report, even if the calls fail: `llm_calls` that were or may have been billed, their
-    `llm_tokens`, `llm_input_tokens` and `llm_output_tokens`; `llm_maybe_billed` calls; `llm_ledger` prompts answered
-    from the ledger; `llm_repairs` and `llm_retries`, further calls; `llm_refused` prompts without an answer. llm:
-    overrides the back-end of the settings. sleep: waits the given seconds before a retry.
+    `llm_tokens`, `llm_input_tokens` and `llm_output_tokens`; `llm_maybe_billed`, calls that may have been billed;
+    `llm_ledger`, prompts answered from the ledger; `llm_repairs` and `llm_retries`, additional calls; `llm_refused`,
+    prompts without an answer. llm: overrides the back-end of the settings. sleep: waits the given seconds before a
+    retry.
 
     When the budget is reached, the endpoint forbids everything, or a request gets no answer before its deadline, no
-    further call starts, calls in flight finish and their answers are stored, and BudgetReached or the LlmError is
-    raised.
+    more calls start, calls in flight finish and their answers are stored, and BudgetReached or the LlmError is raised.
     """
     backend = open_llm(asking.settings) if llm is None else llm
     calls = _Asking(

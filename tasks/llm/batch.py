@@ -1,9 +1,9 @@
 """Calls through the endpoint's Batch API, made before a stage's own calls by filling the ledger: cheaper, but slower.
 
 Questions of a stage without an answer in the store are written to files, uploaded, and answered by the endpoint within
-a day. The answers go through the same checks into the same ledger. Questions with an unusable or no answer go into a
-further batch, or the stage sends them directly. `tasks.llm.batch_steps` ensures that no question is in two paid
-batches.
+a day. The answers go through the same checks into the same ledger. Unanswered questions may go into another batch; the
+stage sends the rest directly, including questions with an unusable answer. `tasks.llm.batch_steps` ensures that no
+question is in two paid batches.
 """
 
 from __future__ import annotations
@@ -114,11 +114,11 @@ class PromptBatcher:
         """Store the answers to a stage's questions in the ledger, as far as batches can answer them.
 
         questions: generates all questions again for each round, in any order, including answered ones. counts: updated
-        with the counts of `ask` and of the batches that this stage collected: llm_batches, and
-        llm_batch_input_tokens, _output_tokens, _answers, _unusable, _unanswered and _ignored.
+        with the counts of `ask` and of the batches that this stage collected: `llm_batches`, and `llm_batch_` with the
+        endings `input_tokens`, `output_tokens`, `answers`, `unusable`, `unanswered` and `ignored`.
 
         Raises the errors of `wait`, LlmForbidden if the endpoint accepts no batches or fails one, LeaseLost, and
-        LlmError if it is unreachable for long.
+        LlmError if it is unreachable for too long.
         """
         job = _Job(stage, asking, questions, counts)
         self._take_over(job)
@@ -209,7 +209,7 @@ class PromptBatcher:
         return draft.add(key, request, self._llm.body(request), self._llm.input_tokens(request))
 
     def _launch(self, job: _Job, draft: BatchDraft, launched: list[_Flight]) -> bool:
-        """Start a batch of a draft, cut to the budget; False if no further batch may follow in this round."""
+        """Start a batch of a draft, cut to the budget; returns False if no more batches may follow in this round."""
         whole = len(draft)
         try:
             tickets = self._reserve(job, draft)

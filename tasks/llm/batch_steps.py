@@ -43,7 +43,8 @@ class Rhythm:
     """The polling intervals and timeouts of a run, in seconds.
 
     lag: the delay until lists are complete. first, longest: the first and the longest interval between polls of a
-    batch. away: the timeout for an endpoint that does not answer; patience: the same while waiting for a batch.
+    batch. away: the timeout for an endpoint that does not answer. patience: the same timeout while a run waits for a
+    batch.
     """
 
     lag: float = LAG
@@ -78,7 +79,7 @@ class BatchSteps:
     def start(self, batch: Batch, path: Path) -> Batch | None:
         """Upload a file and start its batch; closes the batch and returns None if it cannot have started.
 
-        Raises LlmForbidden if the endpoint accepts no batches, LlmError if it is unreachable for long.
+        Raises LlmForbidden if the endpoint accepts no batches, LlmError if it is unreachable for too long.
         """
         self._hold_lease()
         fault_point("batch-upload")
@@ -121,7 +122,7 @@ class BatchSteps:
     def retrieve(self, batch: Batch, *, waiting: bool) -> BatchState | None:
         """Return the state of a started batch; None if the endpoint does not list it yet.
 
-        waiting: use the longer timeout. Raises LlmForbidden if the endpoint does not know it after the lag.
+        waiting: use the longer timeout. Raises LlmForbidden if the endpoint does not know the batch after the lag.
         """
         assert batch.started is not None  # noqa: S101 - callers ensure it
         patience = self._rhythm.patience if waiting else self._rhythm.away
@@ -134,7 +135,7 @@ class BatchSteps:
         return shown
 
     def collect(self, batch: Batch, shown: BatchState) -> tuple[Outcome, BatchResults]:
-        """Store an ended batch's answers in the ledger. If a file is too large, no further batch gets its questions."""
+        """Store an ended batch's answers in the ledger; if a file is too large, the rest is not batched again."""
         most = LARGEST_ANSWER + _PER_QUESTION * len(batch.keys) + _PER_TOKEN * batch.request.output_tokens
         paths: list[Path] = []
         aside: frozenset[str] = frozenset()

@@ -1,6 +1,6 @@
 """Paid calls: within the quota, under one layer of retries, and counted whatever their outcome.
 
-If a call fails permanently, no further call of its group starts; calls in flight finish.
+If a call fails permanently, no more calls of its group start; calls in flight finish.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _B = TypeVar("_B", bound=Billed)
 
 
 class CallsEnded(Exception):
-    """Another request has ended all calls."""
+    """No more calls may start, because a different call of the group has failed permanently."""
 
 
 @dataclass
@@ -61,7 +61,10 @@ class RequestCost:
 
 @dataclass(kw_only=True)
 class PaidCalls:
-    """Calls in one event loop. counts: the report's counts, named with `prefix`. section: the settings' section."""
+    """Calls in one event loop.
+
+    counts: the report's counts, named with `prefix`. section: the section of the settings that messages name.
+    """
 
     quota: Quota
     deadline_seconds: float
@@ -74,7 +77,7 @@ class PaidCalls:
     stop: asyncio.Event = field(default_factory=asyncio.Event)
 
     def fail(self, error: Exception) -> None:
-        """Start no further call; the first error counts."""
+        """Start no more calls; the first error counts."""
         if self.failure is None:
             self.failure = error
         self.stop.set()
@@ -186,14 +189,14 @@ class PaidCalls:
         self.counts[self.prefix + name] += number
 
     async def _sleep(self, seconds: float) -> None:
-        """Wait before a retry; raises at once when calls end, here or on another worker."""
+        """Wait before a retry; raises immediately when calls end, here or on another worker."""
         await self.unless_stopped(_unless(self._slept(seconds), self.quota.ended()))
 
     async def _slept(self, seconds: float) -> None:
         await self.sleep(seconds)
 
     async def unless_stopped(self, awaited: Coroutine[Any, Any, _T]) -> _T:
-        """Await a coroutine; raises CallsEnded as soon as no further call may start."""
+        """Await a coroutine; raises CallsEnded as soon as no more calls may start."""
 
         async def stopped() -> None:
             await self.stop.wait()

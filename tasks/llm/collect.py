@@ -27,7 +27,7 @@ class BatchResults:
 
     good_answers: questions with a good answer, in the ledger. unusable: questions with an invalid answer. unanswered:
     the other questions. ignored: lines that match no open question. input_tokens, output_tokens: the cost of all
-    answers, good or bad. aside: the keys that a further batch would not answer either.
+    answers, good or bad. aside: the keys of questions that a new batch would not answer either.
     """
 
     good_answers: int = 0
@@ -62,9 +62,9 @@ def collect(
 ) -> BatchResults:
     """Store the good answers of answer files in the ledger; the first line for a question counts.
 
-    Filtered or refused questions are quarantined at once, since a retry would end the same way. Answers about documents
-    that the store has to forget are ignored. After a line longer than any valid answer, the missing questions go into
-    no further batch.
+    Filtered or refused questions are quarantined immediately, since a retry would end the same way. Answers about
+    documents that the store must forget are ignored. If a line is longer than any valid answer, questions without a
+    line are not put into a new batch.
     """
     came, endless = BatchResults(), False
     tombstones = forgotten(store)
@@ -144,7 +144,7 @@ def _body(line: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _may_work_later(line: Mapping[str, Any]) -> bool:
-    """Return True if a further batch may answer the question of a line without an answer."""
+    """Return True if a line has no answer to its question, but a new batch may have one."""
     response = line.get("response")
     status = response.get("status_code") if isinstance(response, dict) else None
     return not isinstance(status, int) or status in (408, 409, 429) or status >= 500

@@ -25,7 +25,7 @@ class BatchDraft:
         self._file = path.open("wb")
 
     def add(self, key: str, request: Request, body: dict[str, Any], input_tokens: int) -> bool:
-        """Write a question; False if the file is full."""
+        """Write a question to the file; returns False if the file is full."""
         line = canonical_json({"custom_id": key, "method": "POST", "url": CHAT, "body": body})
         if self.questions and (len(self.questions) == self._largest or self.bytes + len(line) > self._largest_bytes):
             return False
@@ -49,7 +49,7 @@ class BatchDraft:
         self._file.truncate(self.bytes)
 
     def close(self) -> None:
-        """Close the file: no further questions follow."""
+        """Close the file; no more questions may be added."""
         self._file.close()
 
     def drop(self) -> None:

@@ -89,7 +89,8 @@ class LlmRecogniser:
         answers: values that fit SCHEMA. The whole title is a mention. A mention has the entity's standard name. If the
         text writes the name differently, a second mention of the kind ``alias`` has the name as written, to match
         documents and questions that use only that form; texts in lower case get no alias. Counts: ``names_grounded``
-        and ``names_dropped``, the entities with and without a text in the document; ``texts_dropped``.
+        and ``names_dropped``, the entities with and without a text in the document; ``texts_dropped``, the texts in
+        answers that the document lacks.
         """
         counts: Counter[str] = Counter(names_grounded=0, names_dropped=0, texts_dropped=0)
         mentions: dict[tuple[Field, int, int, str], Kind] = {}
@@ -235,7 +236,7 @@ def standard_name(entity: str) -> str:
 
 
 def _abbreviates(short: str, name: str) -> bool:
-    """Return True if a text, mostly capitals, has the first and other letters of a name in order; ignores "the"."""
+    """Return True if `short`, mostly capitals, starts like `name` and uses its letters in order; ignores "the"."""
     letters = [c for c in short if c.isalnum()]
     if len(letters) < 2 or " " in short.strip() or sum(c.isupper() for c in letters) * 2 < len(letters):
         return False
@@ -245,7 +246,7 @@ def _abbreviates(short: str, name: str) -> bool:
 
 
 def _named(answer: Mapping[str, Any], title: str, text: str, counts: Counter[str]) -> dict[str, str]:
-    """Return names by the forms for them that occur in the title or text; the first entity with a form wins."""
+    """Return the standard name for each form that occurs in the title or text; the first entity with a form wins."""
     where = (text.translate(_ALIKE), title.translate(_ALIKE))
     tried: dict[str, bool] = {}
 
@@ -289,7 +290,7 @@ def _occurrences(form: str, text: str) -> Iterator[tuple[int, int]]:
 
 
 def _parted(text: str, at: int) -> bool:
-    """Return True if a word may begin or end between two characters."""
+    """Return True if a word may begin or end at the position `at` of a text."""
     if not 0 < at < len(text):
         return True
     before, after = text[at - 1], text[at]
@@ -311,7 +312,7 @@ def _is_letter(char: str) -> bool:
 def _place(
     kinds: dict[tuple[Field, int, int, str], Kind], field: Field, text: str, named: Mapping[str, str], offset: int
 ) -> None:
-    """Add the mentions of some names in a text, the longest if forms overlap."""
+    """Add the mentions of some names in a text. If forms overlap, the leftmost counts, then the longest."""
     plain = text.translate(_ALIKE)
     spans = sorted(
         ((start, end, form) for form in named for start, end in _occurrences(form, plain)),

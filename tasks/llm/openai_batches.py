@@ -101,7 +101,7 @@ class OpenAiBatches:
         return self._call(self._there(send))
 
     def find(self, file_id: str, mark: str) -> list[str]:
-        """List the ids of the batches of a file or with a mark, oldest first."""
+        """List the ids of the batches that have the given file or mark, oldest first."""
 
         async def send(client: openai.AsyncOpenAI) -> list[str]:
             batches = [
@@ -128,7 +128,7 @@ class OpenAiBatches:
         return self._call(_or_none(shown))
 
     def download(self, file_id: str, path: Path, most: int) -> bool:
-        """Write a file of answers to a path; returns False if it does not exist. LlmUnusable above `most` bytes."""
+        """Write a file of answers to a path; returns False if there is none. Raises LlmUnusable above `most` bytes."""
 
         async def send(client: openai.AsyncOpenAI) -> bool:
             from indexmill.models.bounded_http import too_large

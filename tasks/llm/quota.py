@@ -38,7 +38,7 @@ class Quota(Protocol):
         ...
 
     async def set_aside(self, model: str, input_tokens: int, output_tokens: int) -> str:
-        """Reserve the maximum cost of a batch of calls, at once and outside the rates; returns a ticket.
+        """Reserve the maximum cost of a batch of calls, immediately and outside the rates; returns a ticket.
 
         Raises BudgetReached if the budget has no room now; a smaller batch may fit, and single calls continue.
         """
@@ -57,11 +57,11 @@ class Quota(Protocol):
         ...
 
     async def pause(self, seconds: float, model: str = "") -> None:
-        """Start no further call of a model's endpoint for `seconds`, as it requested; "" is the language model's."""
+        """Start no call of a model's endpoint for `seconds`, as it requested; "" means the language model's."""
         ...
 
     async def ended(self) -> None:
-        """Wait until no further call may start, then raise the error of `reserve`."""
+        """Wait until no more calls may start, then raise the error of `reserve`."""
         ...
 
 
@@ -77,7 +77,7 @@ class RunQuota(Protocol):
         ...
 
     def end(self) -> None:
-        """Start no further call on any worker: `reserve` raises AskingEnded."""
+        """Start no more calls on any worker: `reserve` raises AskingEnded."""
         ...
 
 
@@ -182,7 +182,7 @@ class LocalQuota:
         self._start()
 
     def _start(self) -> float:
-        """Start the calls that may start; returns the seconds until another may."""
+        """Start the calls that may start now; returns the seconds until more calls may start."""
         with self._lock:
             now = self._clock()
             started = [self._waiting.pop(ticket) for ticket in self._account.start(now)]

@@ -20,7 +20,7 @@ class TokenBucket:
         self._sum = 0
 
     def wait(self, amount: int, now: float) -> float:
-        """Return the seconds until an amount may be taken; 0 for now."""
+        """Return the seconds until an amount may be taken; 0 if it may be taken now."""
         self._pass(now)
         wait = max(0.0, (min(amount, self._full) - self._level) / self._rate)
         over = self._sum + amount - self._limit

@@ -1,9 +1,9 @@
 """Vectors from an endpoint: each batch of texts is paid for once, and its vectors are stored before they are used.
 
-An answer in the ledger has the vectors of one batch. With one record per text, a text would be found in any batch, but
-each record needs a synchronised write: 2.5 million for techdocs, where batches need 40,000. So texts are grouped into
-batches by their hashes: the same texts of a part give the same batches in every run, and an added or removed text
-changes one of them. Across versions, vectors are copied from earlier parts, even in cold builds.
+A record in the ledger has the vectors of one batch. With one record per text, a text would be found whatever its batch,
+but each record needs a synchronised write: 2.5 million for techdocs, where batches need 40,000. So texts are grouped
+into batches by their hashes: the same texts of a part give the same batches in every run, and an added or removed text
+changes few of them. Across versions, vectors are copied from earlier parts, even in cold builds.
 
 Endpoints do not return the same bits twice; the vectors recorded first are used.
 
@@ -95,8 +95,8 @@ def batches_of(
 ) -> Iterator[Sequence[int]]:
     """Group distinct texts into batches within the endpoint's limits; yields each batch's positions, in order.
 
-    A batch ends where the hash of its last text decides, or at a limit. An added or removed text changes its own batch,
-    and the batches up to the next end that a hash decides.
+    A batch ends after a text whose hash marks an end, or at a limit. An added or removed text changes its own batch and
+    the batches that follow, up to the next end that a hash marks.
     """
     most = max(1, min(settings.batch_texts, _RECORD_BYTES * 3 // 4 // (4 * dimension)))
     ends = max(1, most // 2)
@@ -126,7 +126,7 @@ def recorded_dimension(store: Store, access: EncoderAccess) -> int | None:
 
 
 def probe(store: Store, access: EncoderAccess) -> tuple[int, Counter[str]]:
-    """Return the dimension of an endpoint's vectors, by one tiny request if needed, and the counts for the report.
+    """Return the dimension of an endpoint's vectors and the counts for the report; sends one tiny request if needed.
 
     Raises LlmForbidden if the endpoint cannot be the encoder of an index, and any error of the client.
     """
@@ -146,14 +146,14 @@ def vectors_of(
     dimension: int,
     counts: Counter[str],
 ) -> Floats:
-    """Return the unit vectors (n, d) float32 of distinct texts as they are sent.
+    """Return the unit vectors (n, d) float32 of distinct texts, which are sent unchanged.
 
     tokens: the texts' approximate token counts. counts: updated for the report, even if the calls fail: `embed_calls`,
     `embed_tokens` and `embed_input_tokens` of calls that were or may have been billed (`embed_maybe_billed`),
     `embed_ledger` texts found in the ledger, `embed_retries`, `embed_refused`.
 
     Raises TextsRefused once all other texts have their vectors. When the budget is reached, the endpoint forbids
-    everything, or does not answer before the deadline, no further call starts, calls in flight finish and their vectors
+    everything, or does not answer before the deadline, no more calls start, calls in flight finish and their vectors
     are stored, and BudgetReached or the LlmError is raised.
     """
     calls = _Embedding.of(store, access, dimension, counts)  # keeps the client, which closes at the end of the loop

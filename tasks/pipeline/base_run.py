@@ -1,4 +1,4 @@
-"""The base of all that runs the pipeline's steps: a build, a plan, and the replay of the previous version's stages."""
+"""The base of all runs of the pipeline's steps: a build, a plan, and the replay of the previous version's stages."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def _families(run: CorpusRun) -> dict[str, Published]:
 
 
 def _optional(configuration: Configuration) -> tuple[str, ...]:
-    """Return the names of the tables of extraction and description to count, if these are enabled."""
+    """Return the names of the tables of extraction and of description whose rows are counted, if they are enabled."""
     extracted = tuple(EXTRACTION) if configuration.extracts else ()
     return (*extracted, "described", "related") if configuration.describes else extracted
 

@@ -57,9 +57,10 @@ class CorpusRun(BaseRun, PartRunner):
         self._quality.read()
 
     def expects_work(self) -> bool:
-        """Return True if the list of corpus files differs from the last run's; a quick check without a scan.
+        """Return True if the list of corpus files differs from those of the last version and of the last run.
 
-        Call `preflight` first, which lists the files. Only a scan can detect a change of indexed content.
+        This quick check scans nothing, and only a scan can detect a change of indexed content. Call `preflight` first,
+        which lists the files.
         """
         return self.corpus.expects_work
 

@@ -70,7 +70,7 @@ def refuse_rights(version: int, before: Access | None, now: Access | None) -> st
     """Return the reason why a build may open documents to more readers than a version does; None if it passes.
 
     before, now: the access rules of that version and of the configuration. New rules, and a field that becomes
-    required, only exclude readers. Which readers another field admits cannot be known in advance.
+    required, only exclude readers. Which readers a different field admits cannot be known in advance.
     """
     if before is None or before == now or now == Access(before.field, required=True):
         return None
@@ -87,7 +87,8 @@ def refuse_rights(version: int, before: Access | None, now: Access | None) -> st
 def refuse_fallbacks(counts: Fallbacks, most: float, *, whole: bool = True) -> str | None:
     """Return the reason why a stage's share of fallbacks exceeds `most`; None if it passes.
 
-    whole: whether `counts` covers all texts of the stage; otherwise FEW texts may fail even if it covers no others.
+    Up to FEW texts may always fail, unless all texts of the stage failed. whole: whether `counts` covers all texts of
+    the stage.
     """
     many = counts.stand_ins > most * counts.texts + _EXACT
     if not many or (counts.stand_ins <= FEW and not (whole and counts.stand_ins == counts.texts)):

@@ -50,7 +50,7 @@ _QUESTION_CHARACTERS = 300
 
 
 class Miss(Record):
-    """A question for which a method misses gold documents: its index in the file, and the documents found."""
+    """A question for which a method misses gold documents: its index in the file, and the documents returned."""
 
     question: Annotated[int, Field(ge=0)]
     documents: _Texts

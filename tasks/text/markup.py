@@ -2,7 +2,8 @@
 
 Blocks come from markdown-it-py (CommonMark with tables), whose tokens have line numbers. Within a block, one pass
 removes invisible characters (link targets, tags, comments, emphasis delimiters, backslashes of escapes) and decodes
-entities. Every step is linear in the length of any text; markdown-it's own inline rules are not, and have no offsets.
+entities. Every step is linear in the length of any text, unlike markdown-it's own inline rules, which also report no
+offsets.
 
 A block's position is never guessed: if it cannot be determined, the document is read unchanged.
 """
@@ -93,10 +94,10 @@ class Visible:
     """A document's plain text, its blocks in order, and its mapping to the original.
 
     Run i is `text[starts[i] : starts[i + 1]]` and maps to `origins[i]`, character by character. `ends[i]` is the end of
-    its source, which is after its last character if an entity was decoded. Origins ascend; blank space between blocks
-    has the origin of the following text, and the last run is empty. `outer[i]` are the bounds of block i in the
-    original, with its markup. targets: link targets, by position in the plain text. leads: sorted, and any two are
-    nested or disjoint.
+    its source, which is longer than the run if an entity was decoded. Origins ascend; blank space between blocks has
+    the origin of the following text, and the last run is empty. `outer[i]` are the bounds of block i in the original,
+    with its markup. targets: link targets, by position in the plain text. leads: sorted, and any two are nested or
+    disjoint.
     """
 
     text: str
@@ -381,7 +382,7 @@ def _code_paragraphs(indents: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _stripped(pieces: list[_Piece]) -> list[_Piece]:
-    """Strip surrounding blank space from pieces, and drop empty ones."""
+    """Strip surrounding blank space from pieces, and drop empty pieces."""
     read = [row for row, piece in enumerate(pieces) if piece.text != _CELL and piece.text.strip()]
     stripped = [piece for piece in pieces[read[0] : read[-1] + 1] if piece.text] if read else []
     if stripped:

@@ -159,7 +159,7 @@ def trimmed(text: str, start: int, end: int, strength: int) -> Iterator[Segment]
 
 
 def _prose(text: str, start: int, end: int, strength: int, language: str) -> Iterator[Segment]:
-    """Split a paragraph into sentences, in windows; each window begins with the sentence that the last may have cut."""
+    """Split a paragraph into sentences, by windows; each starts with the sentence that the last one may have cut."""
     while start < end:
         limit = min(end, start + _WINDOW)
         if limit < end:  # not inside a word, if possible

@@ -84,7 +84,7 @@ def test_a_prefect_server_that_dies_or_hangs_takes_nothing_with_it(
         (server,) = the(run, "flows.prefect_server")
         os.kill(server, number)
         ended_well(expected, run)
-    restarts = [line.partition("/api ")[2] for line in run.lines if "is restarted" in line]
+    restarts = [line.partition("/api ")[2].strip() for line in run.lines if "is restarted" in line]
     assert restarts == [f"{fault} and is restarted"]
     ended_recorded(tmp_path / "store", "published", 0)
 

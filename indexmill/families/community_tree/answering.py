@@ -55,10 +55,10 @@ _MOST_LEVELS = 10  # eight levels of communities, the entities, and the passages
 
 @dataclass(frozen=True, slots=True)
 class FilterSettings:
-    """The settings of adaptive filtering, which ``answering=`` of ``Snapshot.answer`` replaces.
+    """The settings of adaptive filtering. ``answering=`` of ``Snapshot.answer`` overrides them.
 
-    level_tokens: the token limit of a prompt about one level, without the question, which gets the best hits that fit.
-    merge_tokens: the token limit of the prompt for the answer, which gets points. ``text_tokens`` estimates tokens.
+    level_tokens: the token limit of a prompt about one level, without the question; it holds the best hits that fit.
+    merge_tokens: the token limit of the prompt for the answer, which holds points. ``text_tokens`` estimates tokens.
     together: True if neighbouring levels whose hits all fit share a prompt. least_score: points with a lower score are
     dropped. filtered: False for one prompt with all hits, as for other methods (the paper's variant "direct prompt").
     """
@@ -71,7 +71,7 @@ class FilterSettings:
 
 
 class Point(NamedTuple):
-    """A point about a question, on one line, taken from a level. score: its relevance, 0 to 100."""
+    """A statement from a level's hits that matters to the question, on one line. score: its relevance, 0 to 100."""
 
     text: str
     score: int
@@ -91,7 +91,7 @@ class LevelPrompt(NamedTuple):
 
 
 class AdaptiveFiltering:
-    """Answers from points that one prompt per level collects; the prompts of a question run concurrently."""
+    """Answers from points that the model collects with one prompt per level; a question's prompts run concurrently."""
 
     def __init__(self, settings: Mapping[str, object] | None = None, prompts: Path | None = None) -> None:
         self._setting = override_parameters(FilterSettings(), settings or {})
@@ -200,7 +200,7 @@ def points_of(answer: Mapping[str, Any]) -> list[Point]:
 
 
 def best_points(points: Sequence[Point], least_score: int = 1) -> list[Point]:
-    """Return the points with at least this score, the highest first, ties in input order, without duplicate texts."""
+    """Return the points with at least this score without duplicate texts, highest score first, ties in input order."""
     best: dict[str, Point] = {}
     for point in sorted(points, key=lambda point: -point.score):
         if point.score >= least_score:
@@ -209,7 +209,7 @@ def best_points(points: Sequence[Point], least_score: int = 1) -> list[Point]:
 
 
 def _room(name: str, limit: int, prompt: Prompt, schema: Mapping[str, Any]) -> int:
-    """Return the tokens that a limit leaves for texts; raises BadInput if they are too few."""
+    """Return the number of tokens that a limit leaves for texts; raises BadInput if it is too small."""
     around = text_tokens(prompt[0]) + text_tokens(canonical_json(schema).decode()) + _AROUND
     if limit < around + _LEAST:
         raise BadInput(

@@ -33,8 +33,8 @@ _TOGETHER = 64  # questions advanced at once
 class Beam:
     """The settings of a search.
 
-    ef: the size of a beam (k if k is larger). width: nodes expanded per step. starts: the number of nearest nodes whose
-    links down enter the level below. whole: the largest level that is scanned exhaustively, in nodes.
+    ef: the size of a beam; k if k is larger. width: nodes expanded per step. starts: the number of nearest nodes whose
+    links down lead into the level below. whole: the maximum size, in nodes, of a level that is scanned exhaustively.
     """
 
     ef: int = 64
@@ -47,8 +47,8 @@ class Beam:
 class LevelHits:
     """The hits of a batch of questions on one level, nearest first.
 
-    rows: (questions, k) int64, rows of the whole index, -1 past the last hit. scores: (questions, k) float32, cosines.
-    compared: (questions,) int64, the number of the level's vectors that each question was compared with.
+    rows: (questions, k) int64, rows of the index (not of the level), -1 past the last hit. scores: (questions, k)
+    float32, cosines. compared: (questions,) int64, how many vectors of the level each question was compared with.
     """
 
     rows: Rows
@@ -60,10 +60,10 @@ class LevelHits:
 class Chnsw:
     """The index, as plain arrays, which may be memory maps.
 
-    vectors: (n, d), whole numbers on the grid. level_offsets: (levels + 1,), level l is the rows from level_offsets[l]
+    vectors: (n, d), whole numbers on the grid. level_offsets: (levels + 1,), level l has the rows from level_offsets[l]
     to level_offsets[l + 1]. indptr: (n + 1,), and indices: the links within levels, ascending, by row of the index.
-    down: (n,), the nearest row one level below; -1 on level 0, and above a level without nodes. entries: (levels,), the
-    entry point of a level that is not entered by links, the row nearest to the level's mean; -1 for an empty level.
+    down: (n,), the nearest row one level below; -1 on level 0, and above a level without nodes. entries: (levels,),
+    where a search enters a level that no links lead into: the row nearest to the level's mean; -1 for an empty level.
     """
 
     vectors: NDArray[Any]
@@ -145,7 +145,7 @@ class _Walk:
         self.compared = np.zeros(len(queries), dtype=np.int64)
 
     def run(self, starts: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], Rows]:
-        """Run the beams to their end; return them, and the number of vectors that each question was compared with."""
+        """Run the beams to their end; return them and how many vectors each question was compared with."""
         owners = np.repeat(np.arange(len(self.queries)), starts.shape[1])
         self._visit(owners, starts.ravel().astype(np.int64))
         while True:
@@ -160,7 +160,7 @@ class _Walk:
             self._visit(np.repeat(owners, counts), self.index.indices[runs(begin, counts)].astype(np.int64))
 
     def _visit(self, owners: Rows, rows: Rows) -> None:
-        """Compare questions with nodes they have not seen, and keep the best in their beams."""
+        """Compare questions with the nodes that they have not visited, and keep the best nodes in the beams."""
         pairs = owners * self.size + (rows - self.first)
         pairs = pairs[~self.seen[pairs]]
         pairs.sort()

@@ -1,4 +1,4 @@
-"""Sizes of the communities of community_tree, relations of its entities, and its levels, for a report."""
+"""The sizes of community_tree's communities and levels, and the links of its entities, for a report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def sizes(artifacts: Artifacts) -> FamilySizes:
-    """Count the members of communities, the related entities and passages of entities, and the nodes of each level.
+    """Count members per community, related entities and passages per entity, and nodes per level.
 
     Raises CorruptBlob.
     """

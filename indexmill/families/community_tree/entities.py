@@ -3,17 +3,18 @@
 Search by vectors misses the intermediate entities of a question: "the mother of the director of Marrow Bridge" is near
 to mothers and directors, not to the director of that film. We therefore extend ArchRAG's search (*ours*):
 
-- an entity f whose canonical name is in the question gains ``g(f) = link.score / log(e - 1 + n(f))``, where n(f) is the
-  number of passages that f was extracted from: 1 for a name in one passage, less for a name in more;
-- an entity e that was extracted from the same passage p as such an f gains
+- an entity f whose canonical name is in the question gains
+  ``g(f) = name_weight * link.score / log(exp(1) - 1 + n(f))``, where n(f) is the number of passages that f was
+  extracted from; the logarithm is 1 for a name in one passage;
+- an entity e that was extracted from the same passage p as f, if n(f) is at most ``widest_hop``, gains
 
       g(e) = hop_weight * max over f, p of (g(f) a(f, p)) * max(cos(q', e), 0) / max over e' of cos(q', e')
 
   where q' is the question's vector without its projection on the vectors of the names in it (``residual_query``), and
   a(f, p) is 1 if p is about f, ``mention_weight`` otherwise. The ``hops`` entities with the largest gains are kept.
 
-With b the cosine of the last of the nearest entities, an entity that gains g is scored as if its cosine were
-``b + (1 - b) g``: the entity of a rare name in the question gets a score near 1. Questions without names have no gains.
+Let b be the lowest cosine among the nearest entities. An entity that gains g is scored as if its cosine were
+``b + (1 - b) g``, so the entity of a rare name gets a score near 1. Questions without names have no gains.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ Ways = npt.NDArray[np.int8]
 
 
 class Gains(NamedTuple):
-    """Entities found by words, ascending by question and row. amounts: gains, 0 to 1. ways: how each was found."""
+    """Entities found by words, sorted by question and row. amounts: gains, 0 to 1. ways: ``NAMED`` or ``BESIDE``."""
 
     pairs: Pairs
     amounts: Scores
@@ -64,7 +65,7 @@ class Gains(NamedTuple):
 
 
 class ScopeMasks(NamedTuple):
-    """A scope as masks: passages ``(n_passages,)``, and the nodes with all their passages in it, ``(n_nodes,)``."""
+    """A scope as masks: its passages ``(n_passages,)``, and the nodes whose passages are all in it, ``(n_nodes,)``."""
 
     passages: Allowed
     nodes: Allowed
@@ -80,8 +81,8 @@ def gains(
     """Compute the gains of the entities that each question names, and of the entities in their passages.
 
     linked: the links of each question to rows of the tree's entities. residual: ``(n_questions, d) float32``, the
-    vector of each question without the span of its names. limits: the passages that lead to further entities, and the
-    entities that they may lead to; None for all.
+    question vectors without the projection onto their names. limits: the passages through which other entities may be
+    reached, and the entities that may be reached; None for all.
     """
     tiles = [_of_tile(tree, linked[:0], residual[:0], setting, limits)]
     for first in range(0, len(linked), _TOGETHER):
@@ -95,7 +96,8 @@ def gains(
 class FoundEntities(NamedTuple):
     """All entities that questions found, ascending by question and row.
 
-    beyond: s(q, e) - b, the excess over the last of the nearest entities. ways: how each was found.
+    beyond: s(q, e) - b, the excess of the score over the lowest cosine of the nearest entities. ways: ``NEAR``,
+    ``NAMED`` or ``BESIDE``.
     """
 
     pairs: Pairs
@@ -190,7 +192,7 @@ def _beside(
 
 
 def _cosines(tree: CommunityTree, vectors: Vectors, pairs: Pairs) -> Scores:
-    """Compute the cosine of each pair's entity and question vector, exactly, so that batching changes nothing."""
+    """Compute the exact cosine of each pair's entity and question vector; the result is the same in any batch."""
     queries = on_grid(vectors)
     asker, rows = parts(pairs)
     places = tree.index_places[rows]

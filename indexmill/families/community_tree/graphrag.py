@@ -76,7 +76,7 @@ def check(manifest: Manifest, where: object) -> None:
 
 
 def tables(artifacts: Artifacts) -> Iterator[TableOf]:
-    """Yield the tables of `SCHEMAS`, each to be read before the next. Raises FamilyNotFound, CorruptBlob."""
+    """Yield the tables of `SCHEMAS`; read each before requesting the next. Raises FamilyNotFound, CorruptBlob."""
     check(artifacts.manifest, artifacts.path)
     graph = EntityGraph(artifacts)
     hierarchy = Hierarchy(artifacts)
@@ -172,7 +172,7 @@ def _relationships(artifacts: Artifacts, graph: EntityGraph) -> Iterator[pa.Tabl
 
 
 def _communities(graph: EntityGraph, hierarchy: Hierarchy) -> Iterator[pa.Table]:
-    """Yield the communities, with the entities below each and the relationships that have both ends in it."""
+    """Yield the communities, each with the entities below it and the relationships between these entities."""
     for level in range(hierarchy.depth):
         begin, end = hierarchy.span(level)
         of = hierarchy.of_entities(level)
@@ -236,11 +236,11 @@ def _place(hierarchy: Hierarchy, numbers: Rows) -> dict[str, Any]:
 
 
 def _evidence(graph: EntityGraph, of: Rows, same: Rows, begin: int, end: int) -> Sparse:
-    """Return the text units of the communities of a level, given the community of each entity and of each relation.
+    """Return the text units of the communities of a level. of, same: the community of each entity and relation, or -1.
 
     As in GraphRAG, a community has the text units that its relationships were extracted from. GraphRAG drops
-    communities without relationships; here, where entities are grouped by their descriptions, such a community has the
-    text units of its entities.
+    communities without relationships; here, where entities are grouped by their descriptions, such a community is kept,
+    with the text units of its entities.
     """
     related = np.flatnonzero(same >= 0)
     which, passages, _ = graph.relation_passages.links(related)
@@ -255,13 +255,13 @@ def _evidence(graph: EntityGraph, of: Rows, same: Rows, begin: int, end: int) ->
 
 
 def _members(of: Rows, members: Integers, begin: int, end: int, width: int) -> tuple[Sparse, Sparse]:
-    """Return the members of the communities of a level; `of` gives the community of each member, or -1."""
+    """Return matrices communities x members of a level, and transposed. of: the community of each member, or -1."""
     inside = of >= 0
     return both_ways(of[inside] - begin, members[inside], None, end - begin, width)
 
 
 def _spans(first: int, last: int, *links: Sparse) -> Iterator[tuple[int, int]]:
-    """Split a range of rows into pieces of bounded lists."""
+    """Split a range of rows into pieces whose lists of links have a bounded total length."""
     lengths = np.zeros(last - first, np.int64)
     for matrix in links:
         lengths += np.diff(matrix.indptr[first : last + 1])

@@ -75,7 +75,7 @@ class Hierarchy:
         return int(self.levels[-1]) + 1 if len(self.levels) else 0
 
     def span(self, level: int) -> tuple[int, int]:
-        """Return the first number of a level, and the first after it."""
+        """Return the range of community numbers on a level: the first, and the last plus one."""
         first, last = self.levels.searchsorted([level, level + 1])
         return int(first), int(last)
 
@@ -90,7 +90,7 @@ class Hierarchy:
         return np.where(levels[number] == level, number, -1)
 
     def texts(self, *columns: str) -> Iterator[tuple[Rows, pa.Table]]:
-        """Yield the numbers and these columns of the communities in pieces, level by level from the roots."""
+        """Yield the communities in pieces, level by level from the roots: their numbers and the given columns."""
         shards, row = [], 0
         for artifact in self._artifacts.shards("communities"):
             shards.append((artifact.name, self._number[row : row + (artifact.rows or 0)]))
@@ -105,7 +105,7 @@ class Hierarchy:
 
 
 def _levels(above: Rows) -> Rows:
-    """Count the ancestors of each community, given the rows of the parents."""
+    """Return the level of each community, which is the number of its ancestors. above: the rows of the parents."""
     levels = np.zeros(len(above), np.int64)
     number = above.copy()
     while (number >= 0).any():

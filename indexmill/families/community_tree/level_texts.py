@@ -1,7 +1,7 @@
 """The hits of the community tree, level by level, as texts that fit into a prompt.
 
-Level 0, ``R_0`` of ArchRAG's section 3.2.1, shows the entities found, one per line, and the relations between them, one
-per line. Ours: the passages found follow them. Each higher level shows the reports of its communities.
+Level 0, ``R_0`` of ArchRAG's section 3.2.1, shows the retrieved entities and the relations between them, one per line
+each. Ours: the retrieved passages follow. Each higher level shows the reports of its communities.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Section(NamedTuple):
 
 
 class Content(NamedTuple):
-    """The texts of a prompt, at least one. hits: the hits shown. tokens: an upper bound of the tokens."""
+    """The texts of a prompt, at least one. hits: the hits in the texts. tokens: an upper bound of the token count."""
 
     sections: tuple[Section, ...]
     hits: tuple[Hit, ...]
@@ -67,7 +67,7 @@ class Content(NamedTuple):
 
     @property
     def description(self) -> str:
-        """A description of the texts by number, for the prompt."""
+        """A description for the prompt of what each numbered text is."""
         sentences, first = [], 1
         for kind, texts in self.sections:
             last = first + len(texts) - 1

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class EntityNames:
     """The names of entities, by row.
 
-    keys: ``(n_entities,)``, ascending, the start of each entity's id. index: finds a row by canonical name. vectors:
-    ``(n, d) float32``, consecutive arrays with the vectors of some names. owners: ``(n,)``, ascending, the key of each
-    vector's entity.
+    keys: ``(n_entities,)``, ascending, the first digits of each entity's id. index: finds an entity's row by canonical
+    name. vectors: shards ``(n, d) float32`` with the vectors of the names that have one. owners: ``(n,)``, ascending,
+    the key of each vector's entity.
     """
 
     keys: Keys
@@ -40,7 +40,7 @@ class EntityNames:
         return cls(keys, NameIndex(keys), *name_vectors_of(artifacts))
 
     def links(self, batch: QueryBatch, named: Allowed | None = None) -> list[Links]:
-        """Link each question to the entities that it names. named: a mask of those to link to, ``(n_entities,)``."""
+        """Link each question to the entities that it names. named: a mask of linkable entities; None for all."""
         if "links of entities" not in batch.shared:
             counts = _every if named is None else lambda rows: named[rows]
             linked = link_known(batch.questions, self.index, counts)

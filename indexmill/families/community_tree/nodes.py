@@ -159,7 +159,7 @@ class CommunityNodes:
 
 
 def communities_of(artifacts: Artifacts) -> CommunityNodes:
-    """Open a snapshot's entities and communities, once. Raises FamilyNotFound, CorruptBlob if they do not match."""
+    """Open a snapshot's entities and communities once. Raises FamilyNotFound, or CorruptBlob if they do not match."""
     return artifacts.once(_COMMUNITIES, lambda: CommunityNodes(artifacts))
 
 

@@ -12,17 +12,18 @@ from indexmill.retrieve.retrieval_method import Weight
 
 @dataclass(frozen=True, slots=True)
 class CommunityTreeParameters:
-    """The settings of retrieval, of the snapshot or of one call.
+    """The retrieval settings of a snapshot or of one call.
 
-    k_level: the number of nodes found on each level. levels: the number of community levels searched, from the lowest
-    up; None for all, 0 for entities only. ef: the minimum number of nodes in a level's beam. level_weight: the
-    factor of a node's cosine for each level above the entities. passages: the maximum number of passages among the hits
-    of a question; None for no limit but k, 0 for none, as in the paper. token_budget: the maximum number of tokens in
-    all hits of a question, as the embedder counts them; None for no limit.
+    k_level: the number of nodes to find on each level. levels: the number of community levels to search, from the
+    lowest up; None for all, 0 for entities only. ef: the minimum number of nodes in a level's beam. level_weight: the
+    factor by which each level above the entities multiplies a node's cosine. passages: the maximum number of passages
+    among the hits of a question; None for no limit but k, 0 for none, as in the paper. token_budget: the maximum number
+    of tokens in all hits of a question, as the embedder counts them; None for no limit.
 
-    reach: the number of nodes of each level that passages are ranked by. similarity_weight, community_weight, spread,
-    widest, mention_weight: the parameters of that ranking, see `ranking`. name_weight, hop_weight, hops, widest_hop:
-    the parameters of the entities found by words, see `entities`; a weight of 0 turns its part off.
+    reach: the number of nearest nodes on each level that count as evidence for passages. similarity_weight,
+    community_weight, spread, widest, mention_weight: the parameters of the ranking of passages, see `ranking`.
+    name_weight, hop_weight, hops, widest_hop: the parameters of the entities found by words, see `entities`; a weight
+    of 0 turns its part off.
 
     preset: "paper" for the method of the ArchRAG paper: the k_level nearest nodes of each level, no names, and no
     passages. It overrides other settings.

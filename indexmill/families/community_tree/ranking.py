@@ -1,6 +1,6 @@
-"""Rank passages for community_tree by the entities and communities found that were built from them (ours).
+"""Rank passages for community_tree by the entities and communities that the search found above them (ours).
 
-ArchRAG returns no passages. With b the cosine of the last of the ``reach`` nearest entities:
+ArchRAG returns no passages. Let b be the lowest cosine of the ``reach`` nearest entities:
 
     score(p) = b + similarity_weight (sim(q, p) - b)
                + sum over the entities e found of        (s(q, e) - b) a(e, p) / n(e)^spread
@@ -16,9 +16,9 @@ where
   number of these entities that were extracted from p, and w is ``community_weight``.
 
 The only passage of an entity therefore scores about as high as the entity, so that nodes and passages can share one
-ranked list. The ``reach`` nearest nodes of each level give evidence, except those with n above ``widest``, which say
-too little about any one passage. If the question names no entity, the evidence of the graph is only a guess: the
-weights are then swapped, 1 for the similarity and ``similarity_weight`` for the evidence.
+ranked list. The ``reach`` nearest nodes of each level give evidence, except nodes with n above ``widest``, which say
+too little about any one passage. If the question names no entity, the evidence of the graph is only a guess, so the
+weights are swapped: 1 for the similarity and ``similarity_weight`` for the evidence.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _TOGETHER = 64  # questions whose passages are ranked at once
 
 
 class NodeEvidence(NamedTuple):
-    """The evidence of nodes for passages, one row per pair.
+    """The evidence of nodes for passages, one row per question, passage and node.
 
-    pairs: question and passage, ascending, repeated if several nodes support a passage. nodes: the rows of the nodes in
-    the tree. amounts: the amount that each adds to the score.
+    pairs: (question, passage), ascending, repeated if several nodes support a passage. nodes: the rows of the nodes in
+    the tree. amounts: how much each node adds to the passage's score.
     """
 
     pairs: Pairs
@@ -56,7 +56,7 @@ class NodeEvidence(NamedTuple):
 
 
 class RankedPassages(NamedTuple):
-    """The passages of one question, best first, ties by row, and the evidence for them (as question number 0)."""
+    """The passages of one question, best first, ties by row, and their evidence, in which the question is number 0."""
 
     rows: Rows
     scores: Scores

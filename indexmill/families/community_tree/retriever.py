@@ -38,8 +38,8 @@ class CommunityTreeReader(PassageRetriever):
     each ``{"source", "target", "kind", "description", "entity_id"}`` with the id of the other entity. The explanation
     of a community is ``{"level", "rating", "size", "members"}``: the number of entities under it and the ids of its
     members. Both have ``"stand_in": true`` if the language model did not write the text. The explanation of a passage
-    is ``{"entities", "communities"}``: the nodes found above it, each with the amount ``added`` to the score, the
-    largest first.
+    is ``{"entities", "communities"}``: the nodes that support it, each with the amount ``added`` to the score, in
+    descending order.
     """
 
     def __init__(self, artifacts: Artifacts) -> None:
@@ -99,7 +99,7 @@ class CommunityTreeReader(PassageRetriever):
     def _visible(self, batch: QueryBatch, limits: ScopeMasks | None) -> Allowed | None:
         """Return a mask of the nodes that may be shown; None for all.
 
-        The text of a node contains the displayed names of entities, so the user must be allowed to read those, too.
+        The text of a node contains the displayed names of entities, so the user must also be allowed to read the names.
         """
         if limits is None or batch.readable is None:
             return None if limits is None else limits.nodes

@@ -1,4 +1,4 @@
-"""The communities of a snapshot for code that is independent of families: see ``indexmill.retrieve.community_rows``."""
+"""The communities of a snapshot, for code that works with any family: see ``indexmill.retrieve.community_rows``."""
 
 from __future__ import annotations
 

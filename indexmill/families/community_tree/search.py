@@ -48,7 +48,7 @@ class LevelNodes(NamedTuple):
         return LevelNodes(self.rows[questions], self.scores[questions])
 
     def first(self, k: int) -> LevelNodes:
-        """Return the k nearest of each question."""
+        """Return the k nearest nodes of each question."""
         return LevelNodes(self.rows[:, :k], self.scores[:, :k])
 
 
@@ -86,13 +86,13 @@ class CommunityTree(LayeredTree):
 
     @cached_property
     def index_places(self) -> Rows:
-        """The row of every node in the index, -1 for a node without one: ``(n_nodes,)``."""
+        """The row in the index of every node, -1 for a node that the index lacks: ``(n_nodes,)``."""
         places = np.full(len(self.parents), -1, dtype=np.int64)
         places[self.index_rows] = np.arange(len(self.index_rows))
         return places
 
     def shares(self, places: Rows, mention_weight: float) -> Scores:
-        """Return the weights of links at these places of ``passages``: 1 if the passage is about the entity."""
+        """Return the weights of the links at ``places``: 1 if the passage is about the entity, else mention_weight."""
         return np.where(self.about.take(places) > 0, 1.0, mention_weight)
 
     @cached_property
@@ -129,7 +129,7 @@ def nodes_of(
     """Find the k nearest nodes of each question on every level searched, entities first (Algorithm 2).
 
     vectors: ``(n_questions, d) float32`` of unit length. shown: ``(n_nodes,)``, a mask of the nodes that may be found.
-    If the index finds too few of them on a level, that level is searched exhaustively.
+    If the index finds fewer than k such nodes on a level, that level is searched exhaustively.
     """
     if not len(tree.parents):
         return []
@@ -154,7 +154,7 @@ def nodes_of(
 def _exhaustive_search(
     tree: CommunityTree, level: int, vectors: Vectors, places: Rows, k: int
 ) -> tuple[Rows, npt.NDArray[np.float32]]:
-    """Find the k nearest of the nodes at ascending places of a level, by exact products as in the index."""
+    """Find the k nearest of the nodes at ascending ``places`` of a level, by the same exact products as the index."""
     queries, first = on_grid(vectors), tree.index.level(level).start
     rows, best = np.full((len(queries), k), -1, np.int64), np.full((len(queries), k), -np.inf, np.float32)
     for low in range(0, len(places), _TILE):

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 def outline(artifacts: Artifacts, depth: int, width: int) -> dict[str, Any]:
     """Return the upper part of a snapshot's communities, as ``show --communities --json`` prints it.
 
-    depth: the number of levels, from the roots down. width: the number of roots, and of members per node, the largest
-    first. A node is ``{"id", "kind", "level", "entities", "title", "text"}``, where ``entities`` is the number of
-    entities under it; a community also has ``"rating"``, the number of its members as ``"below"``, and the members
-    drawn as ``"children"``. Raises FamilyNotFound.
+    depth: the number of levels, from the roots down. width: the maximum number of roots, and of members per node; the
+    largest are chosen. A node is ``{"id", "kind", "level", "entities", "title", "text"}``, where ``entities`` is the
+    number of entities under it. A community also has ``"rating"``, the number of its members as ``"below"``, and the
+    chosen members as ``"children"``. Raises FamilyNotFound.
     """
     tree = communities_of(artifacts).tree
     roots = tree.roots()

@@ -46,7 +46,7 @@ def _rows(
     renamed: Mapping[str, str],
     kinds: Mapping[str, pa.DataType],
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield the nodes in a table. renamed: the table's names of columns that are called differently there."""
+    """Yield the nodes of a table. renamed: the table's column for each output column that has a different name."""
     tree = open_tree(artifacts)
     columns = {field: renamed.get(field, field) for field in kinds if field != "document_ids"}
     before = 0 if name == "described" else tree.leaves

@@ -1,4 +1,4 @@
-"""Degrees of the nodes of a heterograph, and its kinds of nodes, for a report."""
+"""The degrees of a heterograph's nodes, and the number of nodes of each kind, for a report."""
 
 from __future__ import annotations
 

@@ -3,11 +3,11 @@
 NodeRAG (section 2.5) gives all nodes found by dual search equal weight. Here (``preset: ours``) entries are weighted,
 and nodes that the question names outweigh nodes that merely resemble it:
 
-- *A name* in the question weighs 1; a longer name that contains it weighs the shorter name's share of its
-  words, divided by the number of such names.
+- *A name* in the question weighs 1. A longer name that contains it weighs the shorter name's share of its words,
+  divided by the number of such longer names.
 - *A bridge*. The units that name an entity of the question and resemble the residual query, relative to the most
-  similar unit, add their other entities, each weighted by a power of that similarity: the question seldom names the
-  subject of its next step, which may be a common entity.
+  similar unit, add their other entities as entries, each weighted by a power of that similarity. They are needed since
+  the question seldom names the subject of its next step, which may be a common entity.
 - *The nearest* units, attributes and high-level elements weigh little compared with a name: they decide only to the
   extent that the question names nothing, and otherwise break near-ties.
 
@@ -68,9 +68,10 @@ class NameEntries(NamedTuple):
 
 
 class WeightedEntries(NamedTuple):
-    """The entries of one question, the lifted texts, and the share of the best score that each of them gains.
+    """The entries of one question, its lifted texts, and the share of the best score that each lifted text gains.
 
-    bridged, units: added entities, ascending, and the unit that added each. residual: ``(d,)``, see ``without``.
+    bridged, units: the entities that bridges added, ascending, and the unit that added each. residual: ``(d,)``, the
+    question's vector without its names, for comparing texts.
     """
 
     entries: Entries
@@ -116,8 +117,8 @@ def weighted_entries(
     """Weight the entries of questions.
 
     questions: vectors, ``(n_questions, d) float32``. near: the nearest units, attributes and high-level elements of
-    each question, with cosines. texts: the texts that words and vectors find, best first. allowed: a mask of the nodes
-    that take part; None for all.
+    each question, with cosines. texts: the texts to lift, which words and vectors found, best first. allowed: a mask of
+    the nodes that take part; None for all.
     """
     count = len(questions)
     owners, entities = parts(named.exact)

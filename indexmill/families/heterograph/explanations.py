@@ -13,9 +13,9 @@ from indexmill.retrieve.matrices import Rows, Scores
 
 
 class Through(NamedTuple):
-    """The flow into some nodes, by node, largest first, ties by row of the sender.
+    """The flow into some nodes, sorted by node and descending amount, ties by row of the sender.
 
-    places: the positions of the nodes, ascending. senders: rows. amounts: parts of the nodes' scores.
+    places: the position of each flow's node, ascending. senders: rows. amounts: what each adds to the node's score.
     """
 
     places: Rows
@@ -30,10 +30,10 @@ def through(
     how: WalkSteps,
     most: int,
 ) -> Iterator[Through]:
-    """Yield, for each question, the flow into some nodes from the ``most`` neighbours that passed on most.
+    """Yield, for each question, the largest flows into some nodes, from at most ``most`` neighbours of each.
 
-    starts, how: see ``Heterograph.walk``. A node's score is the sum over all neighbours, plus ``restart`` times its
-    share if it is an entry.
+    starts, how: see ``Heterograph.walk``. A node's score is the sum of the flows from all its neighbours, plus
+    ``restart`` times its share if it is an entry.
     """
     none = np.empty(0, dtype=np.int64)
     if not how.steps:

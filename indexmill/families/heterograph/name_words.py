@@ -1,8 +1,8 @@
 """Search for names that contain another name, word by word (NodeRAG, section 2.5: exact matching).
 
-Names are canonical (``indexmill.text.canonical_names``), so single spaces separate words. A name contains another if it
-has its words consecutively: ``1921 nobel prize in physics`` contains ``nobel prize``, ``prizes of alfred nobel`` does
-not.
+Names are canonical (``indexmill.text.canonical_names``), so single spaces separate words. A name contains a shorter
+name if that name's words occur in it consecutively: ``1921 nobel prize in physics`` contains ``nobel prize``,
+``prizes of alfred nobel`` does not.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ _TOGETHER = 32
 class NameWords:
     """The words of some names, by row; the arrays may be memory maps.
 
-    keys: ``(n_words,) uint64``, ``term_keys`` of the distinct words, ascending. holders: words x names. starts:
-    ``(n_names + 1,)``, the start of each name in ``words``, which are ``int32`` rows of ``keys``, name by name.
+    keys: ``(n_words,) uint64``, ``term_keys`` of the distinct words, ascending. holders: words x names, the names that
+    contain each word. words: ``int32`` rows of ``keys``, name by name. starts: ``(n_names + 1,)``, where each name
+    begins in ``words``.
     """
 
     keys: npt.NDArray[np.uint64]

@@ -54,8 +54,8 @@ _VECTORS = {"S": "unit_vectors", "A": "attribute_vectors", "H": "element_vectors
 class HeterographNodes:
     """The nodes of a snapshot, their graph, and the words of its names.
 
-    graph: the graph without parameters. names: finds the entity of a canonical name; row i is the i-th entity of the
-    graph. words: the words of entities and overviews, in their order.
+    graph: the nodes and links. names: finds an entity by canonical name; row i is the graph's i-th entity. words: the
+    words of entities and overviews, in the order of their nodes.
 
     Raises FamilyNotFound for a snapshot without the family, CorruptBlob if arrays are missing or do not match tables.
     """
@@ -108,8 +108,8 @@ class HeterographNodes:
     def nearest(self, questions: Vectors, k: int, allowed: Allowed | None = None) -> list[tuple[Rows, Scores]]:
         """Return the k units, attributes and high-level elements nearest to each question, and their cosines.
 
-        questions: ``(n_questions, d) float32``. allowed: ``(n_nodes,)``, a mask of nodes; None for all. Exact; ties go
-        to the first in the order of the tables.
+        questions: ``(n_questions, d) float32``. allowed: ``(n_nodes,)``, a mask of nodes; None for all. The search is
+        exact; ties go to the first node in the order of the tables.
         """
         if not k:
             return [(np.empty(0, np.int64), np.empty(0))] * len(questions)
@@ -118,15 +118,15 @@ class HeterographNodes:
         return [(nodes[rows].astype(np.int64), cosines.astype(np.float64)) for rows, cosines in ranked]
 
     def showable(self, allowed: Allowed, readable: Allowed) -> Allowed:
-        """Return a mask of the allowed nodes that readers of some passages may see: see ``Heterograph.showable``."""
+        """Return a mask of the allowed nodes that readers of these passages may see: see ``Heterograph.showable``."""
         return self.graph.showable(allowed, self._labels.plain(readable))
 
     def of_passages(self, passages: Rows) -> Rows:
-        """Return the texts of some passages, by their rows."""
+        """Return the rows of the text nodes of some passages, given the passages' rows."""
         return self._nodes[passages].astype(np.int64)
 
     def passages_of(self, texts: Rows) -> Rows:
-        """Return the passages, by their rows, of some texts."""
+        """Return the rows of the passages of some text nodes, given the nodes' rows."""
         return self._rows[texts].astype(np.int64)
 
     # Weights of entries
@@ -145,10 +145,11 @@ class HeterographNodes:
     # Labels and hits
 
     def label(self, row: int, readable: Allowed | None = None) -> NodeLabel:
-        """Return the label of one node.
+        """Return the id, title and text of one node.
 
-        A text or a unit has its document's title, an attribute the surface of its entity. A relation has no title;
-        entities and overviews have no text. readable: the passages that the user may read; None for all.
+        The title of a text or a unit is its document's title, that of an attribute the surface of its entity. A
+        relation has no title; entities and overviews have no text. readable: the passages that the user may read; None
+        for all.
         """
         (kind,) = self.graph.kinds(np.array([row]))
         (passages,) = self._passages_behind(np.array([row])) if kind == "S" else (np.empty(0, dtype=np.int64),)
@@ -216,10 +217,10 @@ class HeterographNodes:
         allowed: Allowed | None = None,
         readable: Allowed | None = None,
     ) -> list[Hit]:
-        """Convert nodes into hits; explanations gain the ids of the passages that a node comes from.
+        """Convert nodes into hits, and add the ids of the passages that each node comes from to its explanation.
 
-        allowed: a mask of the passages that may be named. readable: a mask of the passages that the user may read;
-        None for all.
+        allowed: a mask of the passages that may be named. readable: a mask of the passages that the user may read; None
+        for all in either mask.
         """
         hits = []
         come_from = self._passages_behind(rows)
@@ -265,7 +266,7 @@ class HeterographNodes:
         return hits
 
     def _passages_behind(self, rows: Rows) -> list[Rows]:
-        """Return the passages that each of some nodes comes from, ascending."""
+        """Return for each node the passages that it comes from, ascending."""
         owners, passages, _ = self._support.links(rows)
         return [passages[span] for span in slices(owners, len(rows))]
 

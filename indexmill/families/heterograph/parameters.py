@@ -12,29 +12,29 @@ from indexmill.retrieve.retrieval_method import Count, Share, Weight
 
 @dataclass(frozen=True, slots=True)
 class HeterographParameters:
-    """The settings of retrieval, of the snapshot or of one call; the paper's symbol in brackets.
+    """The retrieval settings of a snapshot or of one call; the paper's symbol in brackets.
 
     entries: the number of nearest units, attributes and high-level elements at which the walk begins [k]. names: the
-    maximum number of names and overviews at which one name of a question enters, whole names first; 0 for none. texts,
+    maximum number of names and overviews at which one name of a question enters, exact names first; 0 for none. texts,
     units, attributes, high_level, relations: the maximum number of nodes of each kind that the walk adds, including
-    entries that rank among them. For texts, None: all texts that the walk reaches, then the nearest others.
-    restart: the probability of a return to the entries [alpha]. steps: the steps of the walk [t]. token_budget: the
-    maximum number of tokens in all hits of a question, as the embedder counts them; None for no limit.
+    entries that rank among them. If ``texts`` is None, all texts that the walk reaches are added, then the nearest
+    others. restart: the probability of a return to the entries [alpha]. steps: the number of steps of the walk [t].
+    token_budget: the maximum number of tokens in all hits of a question, as the embedder counts them; None for no
+    limit.
 
     preset: ``paper`` weighs all entries alike, divides the walk by degrees, ranks by the scores of the walk, and
     ignores the settings below.
 
-    entry_weight: the weight of an entry by vector, as a factor of its cosine; a name weighs 1. near_texts: the number
-    of texts nearest to the question, and of texts that share most words with it, that are lifted by their joint rank.
-    text_weight: the lift of the first of them, relative to the best score; the others gain much less.
-    unnamed_text_weight: a further lift, times the square of (1 - the weight of the question's names, at most 1); the
-    others gain a little less.
+    entry_weight: the factor of the cosine in the weight of an entry found by vector; a name weighs 1. near_texts: how
+    many texts to lift; they are the best by joint rank of similarity and shared words. text_weight: the lift of the
+    first of them, relative to the best score; the others gain much less. unnamed_text_weight: an additional lift, times
+    the square of (1 - the weight of the question's names, at most 1); the others gain a little less than the first.
     bridge: the minimum similarity to the residual query, relative to the most similar unit that names an entity of the
     question, at which a unit's other entities become entries; 1 or more for none. bridge_power: the power of that
     similarity in their weights. bridge_residual, rank_residual: the share of the question's names that is removed from
     its vector to find such units, and to compare texts with it. agreement: the power of a text's relative similarity to
-    the residual query in its score; 0 turns it off. widest_entity: an entity with more links leads only to units of the
-    nearest texts.
+    the residual query in its score; 0 turns it off. widest_entity: an entity with more links to units bridges only
+    through units of the nearest texts.
     """
 
     entries: Count = 10

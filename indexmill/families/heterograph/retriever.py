@@ -48,9 +48,10 @@ class _EntryPoints:
     """The entries of questions into the graph.
 
     names: canonical names of each question. near: rows of the nearest nodes; cosines: parallel to near. starts: the
-    entries of each question, found by name and by vector. weighted: the same with weights; empty for ``paper``.
+    entries of each question, found by name and by vector. weighted: the same entries with weights; empty for ``paper``.
     allowed, names_allowed: masks of the nodes, and of the names and overviews, that take part. readable: the passages
-    that the user may read. showable: a mask of the nodes that the user may be shown. The last four are None for all.
+    that the user may read. showable: a mask of the nodes that the user may see. In these four masks, None stands for
+    all.
     """
 
     names: Sequence[Sequence[str]]
@@ -65,7 +66,7 @@ class _EntryPoints:
 
 
 class _NodeList(NamedTuple):
-    """The nodes of question ``number``, best first. cosines: for texts found by cosine alone; NaN for other nodes."""
+    """The nodes of question ``number``, best first. cosines: NaN except for texts found only by their cosine."""
 
     number: int
     rows: Rows
@@ -90,14 +91,15 @@ class HeterographReader(PassageRetriever):
     """Texts, units, attributes, high-level elements and relations as one list, by the score of the walk.
 
     Texts that the walk does not reach follow by their similarity (``passage_vectors``). Their score is the similarity
-    minus the largest possible one, so it is never above the score of a node that the walk reaches; if the walk reaches
-    nothing, it is the similarity.
+    minus the maximum similarity, so it is never above the score of a node that the walk reaches; if the walk reaches
+    nothing, their score is the similarity.
 
-    The explanation of a hit is ``{"entry", "through", "passages"}``: whether the question enters at the node; the nodes
-    that the walk came through, the largest contribution first, each with the amount ``added`` to the score of the walk,
-    and with the ``name`` or the ``cosine`` by which the question enters there, or the text of the unit that is the
-    ``bridge`` to it; the ids of the passages that the hit comes from. An entry, and a text found by its cosine, also
-    has ``"cosine"``; ``"stand_in": true`` marks a text that the language model did not write.
+    The explanation of a hit is ``{"entry", "through", "passages"}``. ``entry``: whether the question enters at the
+    node. ``through``: the nodes that the walk came through, the largest contribution first, each with the amount
+    ``added`` to the score of the walk, and with the ``name`` or the ``cosine`` by which the question enters there, or
+    the text of the unit that is the ``bridge`` to it. ``passages``: the ids of the passages that the hit comes from. An
+    entry, and a text found by its cosine, also has ``"cosine"``; ``"stand_in": true`` marks a text that the language
+    model did not write.
     """
 
     def __init__(self, artifacts: Artifacts) -> None:
@@ -173,11 +175,11 @@ class HeterographReader(PassageRetriever):
 
     @property
     def _near(self) -> PassageVectors:
-        """The index of the nearest texts; the paper does not use titles."""
+        """The passage vectors to search: without titles for ``paper``, which does not use them."""
         return self._vectors.untitled if self._setting.preset == "paper" else self._vectors
 
     def _texts(self, batch: QueryBatch) -> list[Rows]:
-        """Return the texts that words and vectors find for each question, the best of both first."""
+        """Return the best texts for each question by words and by vectors, fused by reciprocal rank."""
         most = self._setting.near_texts
         if not most:
             return [np.empty(0, dtype=np.int64)] * len(batch.questions)
@@ -197,7 +199,7 @@ class HeterographReader(PassageRetriever):
                 yield graph.chosen(entries.rows, of_one, setting.most(), entered.showable)
 
     def _filled(self, batch: QueryBatch, number: int, walked: PageRankNodes, texts: int, k: int) -> _NodeList:
-        """Return at most k nodes of a question: those of the walk, then the nearest texts; at most ``texts`` texts."""
+        """Return at most k nodes of a question: those of the walk, then the nearest texts up to ``texts`` texts."""
         rows, scores = walked.rows[:k], walked.scores[:k]
         missing = min(k - len(rows), texts - int(np.count_nonzero(rows < self._graph.offsets[1])))
         more, similar, cosines = np.empty(0, dtype=np.int64), np.empty(0), np.empty(0)
@@ -219,7 +221,7 @@ class HeterographReader(PassageRetriever):
         )
 
     def _within_budget(self, listed: _NodeList, readable: Allowed | None) -> _NodeList:
-        """Keep the nodes whose texts fit into the token budget; entries first for ``paper``, else the best."""
+        """Keep the nodes that fit into the token budget, chosen best first; for ``paper``, entries are chosen first."""
         budget = self._setting.token_budget
         if budget is None:
             return listed

@@ -10,13 +10,13 @@ at the units, attributes and high-level elements nearest to its vector. From the
 
     pi(0) = p,   pi(t) = alpha p + (1 - alpha) P^T pi(t - 1),   p uniform over V
 
-with P the adjacency divided by the degrees of its rows; a node without links passes nothing on. The search returns the
-nodes with the highest scores of each kind but names and overviews, and the entries of these kinds: relations are never
-entries, names and overviews are never returned.
+with P the adjacency matrix divided by the degrees of its rows; a node without links passes nothing on. The search
+returns the nodes with the highest scores of each kind except names and overviews, which are never returned. It also
+returns the entries that are units, attributes or high-level elements.
 
-That is the paper's retrieval (``preset: paper``). By default entries have weights (`entries`), a node divides its
-score equally among the kinds of its links, except for a larger share along links of subjects, and a text also gains
-the scores of its units.
+That is the paper's retrieval (``preset: paper``). By default entries have weights (`entries`), a node divides its score
+equally among the kinds of its links, except for a larger share along links of subjects, and a text also gains the
+scores of its units.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Entries(NamedTuple):
 
     @classmethod
     def alike(cls, rows: Rows) -> Entries:
-        """Weight entries equally."""
+        """Build entries of equal weight."""
         return cls(rows, np.full(len(rows), 1 / max(len(rows), 1)))
 
 
@@ -86,9 +86,9 @@ class PageRankNodes(NamedTuple):
 class Heterograph:
     """The graph over plain arrays, which may be memory maps.
 
-    offsets: ``(8,)``, where the rows of each kind begin, and the number of all nodes. links: nodes x nodes, symmetric,
-    each link once in each of its two rows. passages: texts, units, attributes, high-level elements and relations x
-    passages, the passages that each comes from. edge_kinds: ``(n_links,) uint8``, the index in EDGES of each link.
+    offsets: ``(8,)``, where the rows of each kind begin, and the number of all nodes. links: nodes x nodes, symmetric;
+    each link is stored in both of its rows. passages: texts, units, attributes, high-level elements and relations x
+    passages, the passages that each node comes from. edge_kinds: ``(n_links,) uint8``, the index in EDGES of each link.
     """
 
     offsets: Integers
@@ -120,19 +120,19 @@ class Heterograph:
         return cls(offsets, links, passages, kinds)
 
     def rows(self, first: str, last: str | None = None) -> slice:
-        """Return the rows of a kind, or of all kinds from one to another."""
+        """Return the rows of the kind ``first``, or of all kinds from ``first`` to ``last``."""
         return slice(int(self.offsets[KINDS.index(first)]), int(self.offsets[KINDS.index(last or first) + 1]))
 
     def kinds(self, rows: Rows) -> list[str]:
-        """Return the kind of each of some rows."""
+        """Return the kind of each row."""
         return [KINDS[kind] for kind in (self.offsets.searchsorted(rows, side="right") - 1).tolist()]
 
     def allowed(self, passages: Allowed) -> Allowed:
         """Return a mask of the nodes that take part if only some passages may: ``(n_nodes,)``.
 
-        A text, a unit or a relation takes part if any of its passages is allowed; an attribute or a high-level element
-        if all of its source passages are, since its text draws on them; an overview with its element; a name if it is
-        linked to any of these.
+        A text, a unit or a relation takes part if any of its passages is allowed. An attribute or a high-level element
+        takes part if all of its source passages are allowed, since its text draws on them. An overview takes part with
+        its element, and a name if it is linked to any of these.
         """
         mask = np.ones(len(self), dtype=np.bool_)
         allowed = self.passages.counts_of(passages)
@@ -185,7 +185,7 @@ class Heterograph:
             yield first, self.walk(starts[first : first + together], how)
 
     def walk(self, starts: Sequence[Entries], how: WalkSteps) -> Scores:
-        """Return the scores ``(n_questions, n_nodes)`` after the steps from each question's entries."""
+        """Return the scores ``(n_questions, n_nodes)`` after ``how.steps`` steps from each question's entries."""
         size = len(self)
         counts = np.array([len(start.rows) for start in starts], dtype=np.int64)
         entries = np.concatenate([np.empty(0, dtype=np.int64), *(start.rows for start in starts)])
@@ -218,7 +218,7 @@ class Heterograph:
         return scores
 
     def links_of(self, rows: Rows, how: WalkSteps) -> tuple[Rows, Rows, Integers | None]:
-        """Return the links of some rows: their positions in ``rows``, columns, and kinds if kinds count."""
+        """Return the links of some rows: positions in ``rows``, columns, and kinds (None unless ``how.by_kind``)."""
         owners, columns, places = self.links.links(rows)
         kinds = self.edge_kinds.take(places)
         mask = None if how.allowed is None else how.allowed[columns]
@@ -234,8 +234,8 @@ class Heterograph:
     ) -> PageRankNodes:
         """Choose the nodes returned for one question: its entries of kinds S, A and H, and the best of each kind.
 
-        A text or a relation may be an entry, too, but is retrieved only for its score. showable: a mask of the nodes
-        that may be shown; None for all.
+        Texts and relations are returned only for their scores. showable: a mask of the nodes that may be shown; None
+        for all.
         """
         if showable is not None:
             entries, scores = entries[showable[entries]], np.where(showable, scores, 0.0)
@@ -254,8 +254,8 @@ class Heterograph:
 def shares(owners: Rows, kinds: Integers | None, count: int) -> Scores:
     """Compute the share of a node's score that goes along a link: ``(count, 1)``, or by kind ``(count, n_kinds)``.
 
-    owners, kinds: the node and the kind of each link; without kinds all links are alike. With kinds a node divides its
-    score equally among the kinds of its links, with four times the share for links of subjects.
+    owners, kinds: the node and the kind of each link; if ``kinds`` is None, all links are alike. With kinds, a node
+    divides its score equally among the kinds of its links, except that links of subjects get four times the share.
     """
     width = 1 if kinds is None else len(EDGES)
     counts = np.bincount(_cells(owners, kinds), minlength=count * width).reshape(count, width)
@@ -273,7 +273,7 @@ def _cells(owners: Rows, kinds: Integers | None) -> Rows:
 
 
 def _best(scores: Scores, count: int | None) -> Rows:
-    """Find the highest scores above zero: at most ``count`` positions, or all if that is None; ties go to the first."""
+    """Return the positions of the ``count`` highest scores above zero, ties by position; None returns all of them."""
     (places,) = (scores > 0).nonzero()
     if count is None:
         return places

@@ -59,9 +59,9 @@ def statistics(artifacts: Artifacts) -> dict[str, Any]:
     """Count the nodes and edges of each kind and the bytes that store them, as ``show --json`` prints them.
 
     ``nodes``: by kind ``{"nodes", "texts", "vectors"}``, the number of nodes, and the bytes of their tables and
-    vectors; texts, units and entities are in the snapshot for other families, too. ``edges``: the number by kind.
-    ``storage``: the bytes of texts, vectors, the tables of nodes and edges, the graph, the words of names, and all of
-    these. ``stand_ins``: attributes and elements that a model should have written, but did not.
+    vectors; other families also use the texts, units and entities. ``edges``: the number by kind. ``storage``: the
+    bytes of texts, vectors, the tables of nodes and edges, the graph, and the words of names, and their total.
+    ``stand_ins``: the number of attributes and elements that a model should have written, but did not.
 
     Empty for a snapshot without the family. Raises CorruptBlob.
     """
@@ -146,5 +146,5 @@ def _of_passages(artifact: Artifact) -> int:
 
 
 def other_counts(counts: Mapping[str, int], figures: Mapping[str, Any]) -> dict[str, int]:
-    """Return the manifest's counts that the statistics leave out."""
+    """Return the manifest's count of stand-ins; the statistics replace all its other counts."""
     return {what: number for what, number in counts.items() if what == "stand_ins"}

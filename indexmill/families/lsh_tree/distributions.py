@@ -1,4 +1,4 @@
-"""Sizes of the segments of lsh_tree, and its layers, for a report."""
+"""The number of children of lsh_tree's summaries, and the size of its layers, for a report."""
 
 from __future__ import annotations
 

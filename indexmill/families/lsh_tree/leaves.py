@@ -36,8 +36,8 @@ Scores = npt.NDArray[np.floating]
 class Ordered(NamedTuple):
     """The passages of one question, best first.
 
-    rows: ``(k,) int64``. scores: ``(k,)``, the k largest cosines, descending, so that they are comparable with the
-    cosines of summaries: the i-th passage gets the i-th largest cosine, which may be another passage's. sentence: the
+    rows: ``(k,) int64``. scores: ``(k,)``, the k largest cosines, descending, to be comparable with the cosines of
+    summaries; the i-th passage gets the i-th largest cosine, which may be that of a different passage. sentence: the
     row of the sentence used in the second round, -1 for none.
     """
 
@@ -49,8 +49,9 @@ class Ordered(NamedTuple):
 class Leaves:
     """The passages of a snapshot, their sentences, and their words.
 
-    sentences: ``(n, d) float32``, consecutive arrays of unit rows. starts: ``(n_passages + 1,)``, the first sentence of
-    every passage. texts: returns the texts of sentences, given their rows. index: the postings; None if there are none.
+    sentences: shards ``(n, d) float32`` of unit rows. starts: ``(n_passages + 1,)``, the first sentence of each
+    passage. texts: a function that returns the texts of sentences, given their rows. index: the postings; None if there
+    are none.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Leaves:
         self._texts, self._index = texts, index
 
     def rank(self, batch: QueryBatch, k: int, setting: LshTreeParameters) -> list[Ordered]:
-        """Return the k best passages of each question, or fewer if fewer are allowed; a larger k only adds more."""
+        """Return the k best passages of each question, or fewer if fewer are allowed; a larger k only appends."""
         depth = max(k, setting.pool)
         if setting.preset == "paper":
             near = self._passages.untitled.nearest_to(batch, depth)
@@ -95,10 +96,10 @@ class Leaves:
         ]
 
     def _cosines(self, near: Sequence[tuple[Rows, Scores]], vectors: Vectors, pool: int) -> list[Scores]:
-        """Return descending cosines of each question's nearest passages: the pool sorted, the rest made monotonic.
+        """Return descending cosines of each question's nearest passages.
 
-        If titles count, the nearest passages are not in the order of their cosines. Only the pool is sorted, so that
-        the first cosines do not depend on k.
+        If titles count, the nearest passages are not in the order of their cosines. The first ``pool`` cosines are
+        sorted and the others capped, so that the first cosines do not depend on k.
         """
         if not self._passages.weight:
             return [scores for _, scores in near]
@@ -110,7 +111,7 @@ class Leaves:
         return lists
 
     def _sentences_of(self, hits: Sequence[Rows], vectors: Vectors) -> Rows:
-        """Find the sentence nearest to each question among its hits, ties by row; -1 if there is none."""
+        """Find the sentence of each question's hits that is nearest to the question, ties by row; -1 if none."""
         owners = np.arange(len(hits)).repeat([len(rows) for rows in hits])
         rows = np.concatenate([np.empty(0, np.int64), *hits])
         counts = self._starts[rows + 1] - self._starts[rows]

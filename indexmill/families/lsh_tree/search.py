@@ -38,7 +38,7 @@ class ScoredNodes(NamedTuple):
 
 
 def candidates(passages: ScoredNodes, summaries: ScoredNodes, k: int, setting: LshTreeParameters) -> ScoredNodes:
-    """Return the k candidates in the order in which a budget is spent, from the k nearest of each kind, best first."""
+    """Choose k candidates, in the order in which a budget is spent. passages, summaries: the k nearest, best first."""
     if setting.pattern == "collapsed":
         merged = _joined(passages, summaries)
         order = np.argsort(-merged.scores, kind="stable")[:k]  # on ties passages first

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 def outline(artifacts: Artifacts, depth: int, width: int) -> dict[str, Any]:
     """Return the upper part of a snapshot's tree, as ``show --tree --json`` prints it.
 
-    depth: the number of layers, from the roots down. width: the number of roots, and of children per node, the largest
-    first. A node is ``{"id", "kind", "layer", "passages", "text"}``, where ``passages`` is the number of passages under
-    it; a summary also has the number of its children as ``"below"``, and the children drawn as ``"children"``. Raises
-    FamilyNotFound.
+    depth: the number of layers, from the roots down. width: the maximum number of roots, and of children per node; the
+    largest are chosen. A node is ``{"id", "kind", "layer", "passages", "text"}``, where ``passages`` is the number of
+    passages under it. A summary also has the number of its children as ``"below"``, and the chosen children as
+    ``"children"``. Raises FamilyNotFound.
     """
     tree = summaries_of(artifacts).tree
     sizes = tree.summed(np.ones(tree.leaves, np.int64))

@@ -27,7 +27,7 @@ _SUMMARIES = {
 
 
 def summaries(artifacts: Artifacts, documents: DocumentIds) -> TableOf:
-    """Return the summaries; ``document_ids``: the documents of the passages under each. Raises CorruptBlob."""
+    """Return the summaries, each with the ids of the documents of the passages under it. Raises CorruptBlob."""
     return vector_table("summaries", artifacts.dimensions or 0, _SUMMARIES, _summaries(artifacts, documents))
 
 

@@ -34,8 +34,8 @@ from indexmill.retrieve.retrieval_method import Allowed, Vectors
 class Activated(NamedTuple):
     """Activated entities as columns, ascending by question and entity.
 
-    levels: L of eq. 7; 1 for a named entity. sentences, sources: the row of the sentence that bridged to the entity,
-    and of the entity that it bridged from; -1 on level 1.
+    levels: L of eq. 7; 1 for a named entity. sentences, sources: the rows of the sentence over which activation reached
+    the entity, and of the entity that it came from; -1 on level 1.
     """
 
     pairs: Pairs
@@ -130,7 +130,7 @@ def _linked(linked: Sequence[Links]) -> Activated:
 
 
 def _mentioning(graph: TriGraphArrays, frontier: Pairs, near: Pairs, most: int | None) -> tuple[Rows, Pairs]:
-    """Link ``frontier`` to sentences that mention its entities: ascending positions, and (question, sentence) pairs."""
+    """Link ``frontier`` to the sentences that mention its entities: positions in it, and (question, sentence) pairs."""
     mentions, mentioned_in = graph.matrices.mentions, graph.matrices.mentioned_in
     questions, entities = parts(frontier)
     is_wide = mentioned_in.degrees(entities) > graph.parameters.widest_entity
@@ -207,7 +207,7 @@ def _bridge(
 
 
 def _absorb(active: Activated, reached: _Reached, threshold: float, level: int) -> Activated:
-    """Raise the scores of active entities (the MAX of eq. 5); return the entities that are new above the threshold."""
+    """Raise the scores of active, unnamed entities (the MAX of eq. 5); return new entities above the threshold."""
     at, is_active = positions(reached.pairs, active.pairs)
     (better,) = (is_active & (active.levels[at] > 1) & (reached.scores > active.scores[at])).nonzero()
     if len(better):

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 class TriGraphArrays:
     """A Tri-graph over plain arrays, which may be memory maps; only the rows that a question touches are read.
 
-    passages: ``(n, d) float32``, consecutive arrays with the unit vectors of all passages. sentences: the same for
-    sentences. names: finds entities by canonical name. name_vectors: the vectors of the names of the entities
-    ``name_rows``, ascending (None for all entities); names without a vector are not removed from the question's vector.
-    sentence_passage: ``(n_sentences,)``, ascending, the passage of each sentence; without it wide entities pass nothing
-    on. near: finds the nearest passages; None to find them only by their vectors.
+    passages: shards ``(n, d) float32`` with the unit vectors of all passages. sentences: the same for sentences. names:
+    finds entities by canonical name. name_rows: the entities that have a name vector, ascending (None for all).
+    name_vectors: the vectors of their names; other names are not removed from the question's vector. sentence_passage:
+    ``(n_sentences,)``, ascending, the passage of each sentence; without it wide entities pass nothing on. near: finds
+    the nearest passages; None to find them only by their vectors.
     """
 
     passages: Sequence[Vectors]
@@ -49,7 +49,7 @@ class TriGraphArrays:
 
 
 def matrices_of(artifacts: Artifacts) -> Matrices:
-    """Return the matrices of a snapshot with the family. Raises CorruptBlob."""
+    """Return the matrices of entities, sentences and passages of a snapshot. Raises CorruptBlob."""
     links = mention_links_of(artifacts)
     documents = np.diff(links.documents()[1].indptr)
     return Matrices(*links.sentences(), *links.passages(), links.strengths(), documents)

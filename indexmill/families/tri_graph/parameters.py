@@ -20,7 +20,8 @@ class TriGraphParameters:
     reading: how to read eq. 5: ``max`` keeps the best path to an entity, ``sum`` adds all paths, as printed.
     sentences_per_entity: the number of sentences through which an entity passes activation on, most similar first;
         0 for all.
-    sentences_per_step: the same for one whole iteration: 1 is greedy, 3 the beam of appendix E.6; 0 for all.
+    sentences_per_step: the same number for all entities of an iteration together: 1 is greedy, 3 the beam of appendix
+        E.6; 0 for all.
     damping: the share of a score that follows links [d, eq. 6].
     similarity_weight: the weight of a passage's similarity to the question, relative to entities [lambda, eq. 7].
     passage_weight: the weight of passages in the start, relative to entities [W_p, eq. 7].
@@ -34,9 +35,9 @@ class TriGraphParameters:
     activation, pagerank, pruning: False turns that part off (figure 4).
     rarity: True if entities in few documents count for more; the paper's appendix G.3 argues for weights of one.
     relative: True if similarities are relative to the strongest, in eq. 4 and in eq. 7; False uses the cosines.
-    threshold_factor, threshold_step: each further iteration multiplies the threshold by the factor and subtracts the
-        step.
-    preset: ``paper`` replaces every setting at its default by the paper's value (PAPER).
+    threshold_factor, threshold_step: every iteration after the first multiplies the threshold by the factor and
+        subtracts the step.
+    preset: ``paper`` sets every setting that is at its default to the paper's value (PAPER).
     """
 
     preset: Literal["ours", "paper"] = "ours"

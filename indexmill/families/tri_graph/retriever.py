@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def open_tri_graph(artifacts: Artifacts) -> TriGraph:
-    """Open the snapshot's graph over mapped arrays. Raises CorruptBlob, ConfigurationError for an unknown parameter."""
+    """Open the snapshot's graph over mapped arrays. Raises CorruptBlob; ConfigurationError for an unknown parameter."""
     links = mention_links_of(artifacts)
     name_vectors, name_rows = names_of(artifacts, links.keys)
     return TriGraph(
@@ -43,11 +43,11 @@ def open_tri_graph(artifacts: Artifacts) -> TriGraph:
 
 
 class TriGraphReader(PassageRetriever):
-    """Retrieves passages by activation of entities and PageRank, or the nearest if a question names no entity.
+    """Retrieves passages by activation of entities and PageRank, or the nearest passages if a question names no entity.
 
     The explanation of a hit is ``{"dense": bool, "entities": [...]}``: the activated entities in the passage, each with
     ``surface``, ``score``, ``hop`` (0 for an entity that the question names) and, on later hops, the text of the
-    ``sentence`` that bridged to the entity and the surface of the entity it was ``reached_from``.
+    ``sentence`` that led to the entity and the surface of the entity it was ``reached_from``.
     """
 
     def __init__(self, artifacts: Artifacts) -> None:

@@ -1,7 +1,7 @@
 """LinearRAG's Tri-graph: entities, sentences and passages, and retrieval by activation and PageRank (section 3).
 
-A question activates the entities it names (eq. 3). Sentences that resemble the question (eq. 4) carry the activation
-to further entities (eq. 5), hop by hop, until none passes the threshold. The activated entities and the nearest
+A question activates the entities it names (eq. 3). Sentences that resemble the question (eq. 4) carry the activation to
+other entities (eq. 5), hop by hop, until no new entity passes the threshold. The activated entities and the nearest
 passages start a personalised PageRank on the passage-entity graph (eqs. 6, 7), whose scores rank the passages. The
 stages (`activation`, `ranking`) process a tile of questions at a time: a single question needs only a few hundred
 numbers, for which the overhead of a numpy call exceeds the arithmetic.
@@ -13,8 +13,8 @@ Our choices where the paper is silent or ambiguous (figures: ``docs/measurements
   score.
 - *The subject.* A document's title names what its sentences are about ("He was born in ..."), so the title's entity
   counts as mentioned in every sentence of the passage, and as several occurrences in eq. 7.
-- *Rarity.* Frequent entities say little. The rarity of an entity in n documents is 1 / ln(e - 1 + n); its score is
-  multiplied by the rarity to start the walk (eqs. 6, 7), and by the rarity's square root to spread (eq. 5).
+- *Rarity.* Frequent entities say little. The rarity of an entity in n documents is 1 / ln(e - 1 + n). An entity's
+  score is multiplied by its rarity to start the walk (eqs. 6, 7), and by the rarity's square root to spread (eq. 5).
 - *Similarity* (eq. 4) is relative to the most similar sentence of the question's own entities, so that one threshold
   suits every embedder and every phrasing.
 - *The open question.* The names in a question pull its vector towards the named entities. The vector's projection on
@@ -23,7 +23,8 @@ Our choices where the paper is silent or ambiguous (figures: ``docs/measurements
 - *Links by occurrence.* The number of links between a passage and an entity is the number of mentions ("edges
   connecting passages to their contained entities based on occurrence"), and eq. 6 divides by the number of links.
 - *The start* of eq. 6 is the hybrid start of eq. 7 over passages and entities together, normalised to one. A
-  passage's similarity counts from the weakest (0) to the strongest (1) of the ``dense_passages`` nearest.
+  passage's similarity is scaled from 0 for the weakest to 1 for the strongest of the ``dense_passages`` nearest
+  passages.
 - *The walk* stays on the activated entities, the passages that contain them, and the nearest passages, so that its
   cost depends on the question and not on the corpus. A few steps give the same order as the limit.
 - *Agreement.* A passage that the walk reaches should also resemble the open question: its score is multiplied by its
@@ -87,12 +88,12 @@ class TriGraph(TriGraphArrays):
 
     @property
     def _near(self) -> PassageVectors:
-        """The index of the nearest passages; the paper does not use titles."""
+        """The passage vectors to search: without titles for ``paper``, which does not use them."""
         near = self.near or PassageVectors(self.passages)
         return near.untitled if self.parameters.preset == "paper" else near
 
     def links(self, batch: QueryBatch) -> list[Links]:
-        """Return the entities of allowed passages that each question names (eq. 3), even by the nearest name."""
+        """Return the entities of allowed passages that each question names (eq. 3), exactly or by the nearest name."""
         contained_in, least = self.matrices.contained_in, self.parameters.nearest_name
         return links_of(batch, self.names, contained_in, batch.allowed, self.name_vectors, self.name_rows, least)
 
@@ -161,7 +162,7 @@ _Near = tuple[Rows, npt.NDArray[np.float32]]
 
 
 def _columns(close: Sequence[_Near], cut: slice) -> tuple[Pairs, Scores]:
-    """Return some of the nearest passages of each question, with their similarities, question by question."""
+    """Return the part ``cut`` of each question's nearest passages, with their similarities, question by question."""
     near = [rows[cut] for rows, _ in close]
     questions = np.arange(len(near)).repeat([len(rows) for rows in near])
     similarities = np.concatenate([similarities[cut] for _, similarities in close]).astype(np.float64)
@@ -169,7 +170,7 @@ def _columns(close: Sequence[_Near], cut: slice) -> tuple[Pairs, Scores]:
 
 
 def _extended(pairs: Pairs, scores: Scores, missing: Rows, near: Pairs, below: Scores) -> tuple[Pairs, Scores]:
-    """Add the nearest passages that the walk did not reach, with the scores ``below``, ``missing`` per question."""
+    """Add, per question, up to ``missing`` nearest passages that the walk did not reach, with the scores ``below``."""
     _, is_ranked = positions(near, pairs)
     (new,) = (~is_ranked).nonzero()
     asking, _ = parts(near[new])

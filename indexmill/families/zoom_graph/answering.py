@@ -22,7 +22,7 @@ GAP = "[...]"
 
 @dataclass(frozen=True, slots=True)
 class ZoomAnswerSettings:
-    """read: the part of a passage that the model reads: its ``kept`` sentences, or the whole ``passage``."""
+    """The settings of the answer. read: what the model reads of a hit: ``kept`` sentences or the whole ``passage``."""
 
     read: Literal["kept", "passage"] = "kept"
 

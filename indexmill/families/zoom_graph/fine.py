@@ -1,10 +1,10 @@
 """The fine walk of ZoomRAG: the sentences of a few documents, scored (section 3.2, eqs. 4, 5 and 10).
 
 Sentences are linked to the entities they mention, to their neighbours in the document, and to sentences of similar
-meaning. The walk starts from the entities' coarse scores. Its limit (eq. 10) is computed by iteration: with beta = 0.9
-every step shrinks the error to a tenth, and no matrix is inverted, so that cost grows with the number of links. Up to
-DENSE_SENTENCES, the semantic links are exp(cos) for every pair of sentences. Beyond that, exp(cos) is approximated by
-1 + cos, whose product with a vector needs no pairs: time and memory are linear.
+meaning. The walk starts from the entities' coarse scores. Its limit (eq. 10) is computed by iteration, without
+inverting a matrix, so the cost grows with the number of links; with beta = 0.9 every step shrinks the error to a tenth.
+In a graph of up to DENSE_SENTENCES sentences, the semantic links are exp(cos) for every pair of sentences. In a larger
+graph, exp(cos) is approximated by 1 + cos, whose product with a vector needs no pairs: time and memory are linear.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ _Product = Callable[[Scores], Scores]
 class LocalGraphs:
     """The local graphs of some questions, concatenated.
 
-    vectors: of sentences, ``(n, d)``. counts, named: ``(n_graphs,)``, each graph's numbers of sentences and entities.
-    rows, documents: ``(l,)``, each sentence's row in ``vectors`` and document, ascending within a graph. owners,
-    columns: the sentence and the entity of each link, sorted by sentence. entities: ``(h,)``, their coarse scores.
+    vectors: the vectors of sentences, ``(n, d)``. counts, named: ``(n_graphs,)``, how many sentences and entities each
+    graph has. rows, documents: ``(l,)``, each sentence's row in ``vectors`` and document, ascending within a graph.
+    owners, columns: the sentence and the entity of each link, sorted by sentence. entities: ``(h,)``, the entities'
+    coarse scores.
     """
 
     vectors: npt.NDArray[np.float32]
@@ -82,8 +83,8 @@ class LocalGraphs:
 class FineWalk:
     """The settings of the walk over sentences.
 
-    restart: beta. temporal_width: sigma, in sentences. temporal_share: omega, of temporal and semantic links.
-    semantic, temporal: False leaves these links out (table 4).
+    restart: beta. temporal_width: sigma, in sentences. temporal_share: omega, the share of temporal links; semantic
+    links have the rest. semantic, temporal: False leaves these links out (table 4).
     """
 
     restart: float
@@ -100,7 +101,7 @@ class FineWalk:
 
     @property
     def share(self) -> float:
-        """The share of temporal links in the block of sentences."""
+        """The share of temporal links among the links between sentences."""
         return self.temporal_share if self.semantic and self.temporal else float(self.temporal)
 
     @property
@@ -206,7 +207,7 @@ def _padded(graphs: LocalGraphs, chosen: Rows, widths: Rows, mass: Scores, setti
 
 
 def _cuts(widths: Rows) -> Iterator[tuple[slice, int]]:
-    """Yield slices of graphs of equal width, with at most _CELLS cells or one graph, and the width, ascending."""
+    """Yield slices of graphs of equal width, and the width. A slice has one graph or at most _CELLS cells."""
     every = widths.tolist()
     first = 0
     while first < len(every):
@@ -295,7 +296,7 @@ def _gaussian(count: int, width: float) -> Scores:
 
 
 def _temporal(documents: Rows, width: float) -> _Product:
-    """Return a function that multiplies by the Gaussian of distances in a document, normalised by column, tails cut."""
+    """Return a function that multiplies by the Gaussian of distances in a document, column-normalised and truncated."""
     reach = min(math.ceil(_WIDTHS * width), len(documents) - 1)
     steps = [
         (math.exp(-0.5 * (step / width) ** 2) * (documents[step:] == documents[:-step]), step)

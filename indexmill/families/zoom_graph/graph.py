@@ -48,7 +48,7 @@ class ZoomBlocks:
         )
 
     def cached_matrix(self, setting: ZoomGraphParameters) -> Shared:
-        """Map the same matrix from the cache of assembled arrays."""
+        """Return the same matrix, mapped from the cache of assembled arrays; it is built if missing."""
 
         def make() -> Arrays:
             matrix = self.matrix(setting)
@@ -68,7 +68,7 @@ class _Matrices:
     """A cache of the matrix M (eq. 6) for the latest settings; it is small, since each M is as large as the graph."""
 
     def __init__(self, blocks: ZoomBlocks, default: ZoomGraphParameters) -> None:
-        """default: the settings of the snapshot, whose matrix other processes use, too."""
+        """default: the settings of the snapshot; their matrix is shared with other processes."""
         self._blocks = blocks
         self._default = _shaping(default)
         self._cache: dict[tuple[object, ...], Shared] = {}
@@ -133,8 +133,10 @@ class ZoomGraphArrays:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The scope of a call: passages and documents (None for all), the passages per document, the number of documents,
-    and the matrix without excluded documents and entities that occur only in these."""
+    """The scope of a call, and the matrix M without excluded documents and entities that occur only in these.
+
+    passages, documents: masks; None for all. counts: the usable passages per document. count: the number of documents.
+    """
 
     passages: Allowed | None
     documents: Allowed | None

@@ -20,19 +20,19 @@ class ZoomGraphParameters:
     of best documents whose sentences are walked [K]. fine_restart: the restart probability of the fine walk [beta].
     kept: the share of these sentences that hits keep. temporal_width, temporal_share: the width and the share of the
     links between sentences of a document [sigma, omega].
-    threshold: a question is linked to documents this many standard deviations above its row's mean.
-    scale: the denominator of a block's average weight.
-    title_weight: the weight of the title's entity in the incidence; others have 1.
+    threshold: a question is linked to documents whose weight exceeds its mean by this many standard deviations.
+    scale: the denominator of a block's average weight: the number of its ``cells``, or of its stored ``links``.
+    title_weight: the weight of the link between a document and its title's entity; links to other entities weigh 1.
     question_weight: the weight of links to entities, relative to links to documents.
     look_ahead: the minimum relative similarity at which a sentence passes its entities on; above 1 turns it off.
     look_ahead_power: the power of that similarity in the weight of the entity. open_share: the share of the question's
     names that is removed from its vector for the look-ahead; the agreement removes all. agreement: the power of a
-    document's relative similarity, if names explain half of the question.
+    document's relative similarity in its score, if names explain half of the question; 0 turns it off.
     widest_entity: an entity in more sentences is followed only through the sentences of the nearest documents.
     nearest_name: the minimum similarity at which an unknown name is linked to the entity with the nearest name.
     follow: a node with at most this score is not followed.
     fine, entities, question_links, document_links, semantic_links, temporal_links: False turns that part off (table 4).
-    preset: ``paper`` replaces every setting at its default by the paper's value (PAPER).
+    preset: ``paper`` sets every setting that is at its default to the paper's value (PAPER).
     """
 
     preset: Literal["ours", "paper"] = "ours"

@@ -50,8 +50,8 @@ class Sentence(NamedTuple):
 class RankedDocuments:
     """The documents of some questions, by question, then best first.
 
-    questions, rows, scores: one of each per document. places: ``(n_documents,)``, ranks from 0 for every question.
-    dense: ``(n_questions,)``, True if the walk reached no document.
+    questions, rows, scores: the question, row and score of each document. places: ``(n_documents,)``, the rank of each
+    document, from 0 for every question. dense: ``(n_questions,)``, True if the walk reached no document.
     """
 
     questions: Rows
@@ -74,7 +74,7 @@ class RankedDocuments:
 class LocalSentences:
     """The sentences of the best documents of some questions, by question and row, and the entities that they mention.
 
-    counts, named: ``(n_questions,)``, each question's numbers of sentences and entities. documents, passages,
+    counts, named: ``(n_questions,)``, how many sentences and entities each question has. documents, passages,
     sentences: the rows of each sentence. owners, columns: the positions of the sentence and the entity of each link.
     coarse: the coarse score of each entity.
     """
@@ -108,9 +108,9 @@ def _concatenated(some: Sequence[RankedDocuments] | Sequence[LocalSentences]) ->
 class Zoom:
     """The results of the fine walks.
 
-    passages, strongest: ascending pairs with the score of their best sentence, for questions with fine scores.
-    kept_pairs: the (question, passage) pairs of the kept sentences, ascending, with the sentences' ``rows`` and
-    ``scores``.
+    passages, strongest: the (question, passage) pairs of questions with fine scores, ascending, and the score of each
+    pair's best sentence. kept_pairs: the (question, passage) pairs of the kept sentences, ascending, with the
+    sentences' ``rows`` and ``scores``.
     """
 
     passages: Pairs
@@ -189,7 +189,7 @@ def _nearest_others(products: Vectors, reached: Rows, most: int) -> tuple[Rows, 
 def local(
     graph: ZoomGraphArrays, scope: Scope, ranked: RankedDocuments, walked: WalkResult, explain: bool
 ) -> LocalSentences:
-    """Return the local graphs of sentences in each question's best documents, if a fine walk can make a difference."""
+    """Return the sentences of each question's best documents; none if a fine walk would make no difference."""
     setting = graph.parameters
     best = (ranked.places < setting.documents) & ~ranked.dense[ranked.questions]
     needed = np.full(len(ranked.dense), explain and setting.fine)
@@ -267,7 +267,7 @@ def _graphs(graph: ZoomGraphArrays, seen: LocalSentences) -> Iterator[LocalGraph
 
 
 def _best_sentences(asking: Rows, scores: Scores, counts: Rows, shares: Scores) -> Rows:
-    """Choose the kept sentences, the best of each question by its share; return their positions, ascending."""
+    """Choose each question's best sentences, up to its share of them; return their positions, ascending."""
     order = np.lexsort((-scores, asking))
     most = np.ceil(shares * counts)
     rank = np.arange(len(order)) - before(counts)[asking]  # the questions ascend before and after

@@ -29,7 +29,7 @@ class Named:
     parts: npt.NDArray[np.float64]
 
     def residual_queries(self, share: float) -> Vectors:
-        """Return the unit vectors ``(n_questions, d)`` of the questions, less a share of their names' part."""
+        """Return the questions' unit vectors ``(n_questions, d)``, without a share of the part that names explain."""
         return without(self.vectors, self.parts, share)
 
 
@@ -46,7 +46,7 @@ class QuestionNames:
     name_rows: Rows | None = None
 
     def links(self, batch: QueryBatch, least: float, documents: Allowed | None = None) -> list[Links]:
-        """Find the entities that each question names; least: the minimum similarity that replaces an unknown name.
+        """Find the entities that each question names. least: the minimum similarity for linking an unknown name.
 
         documents: a mask of the documents in scope; only their names count. None for all.
         """

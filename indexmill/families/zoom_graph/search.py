@@ -1,17 +1,17 @@
 """ZoomRAG: a walk over documents and entities, then a walk over the sentences of the best documents (section 3).
 
-A question is linked to the documents that resemble it beyond its row's threshold (eq. 2) and to entities; a walk that
-returns to it in every step scores all documents (eq. 3). In the K best documents a second walk scores the
-sentences (eqs. 4, 5, 10). Documents rank by the first walk; the second chooses the passages of long documents and the
-sentences that a hit keeps.
+A question is linked to entities, and to the documents whose similarity to it is above its threshold (eq. 2). A walk
+that returns to the question in every step scores all documents (eq. 3). In the K best documents a second walk scores
+the sentences (eqs. 4, 5, 10). Documents rank by the first walk; the second chooses the passages of long documents and
+the sentences that a hit keeps.
 
 Our choices where the paper is silent or ambiguous (figures: ``docs/measurements/zoom_graph.md``):
 
 - *Incidence.* A document's title says what it is about: the title's entity is linked ``title_weight`` times as much.
-- *Look-ahead.* The question is linked to what it names, and to what the sentences about it mention: of the sentences
-  that touch the question's entities, those most similar to the open question pass their entities on, with the relative
-  similarity to the power ``look_ahead_power``. (Table 4 calls the links of named entities indispensable; an answer in
-  two hops begins with an entity that the question does not name.)
+- *Look-ahead.* The question is linked to the entities that it names, and to entities in sentences that mention these:
+  the sentences most similar to the open question pass their entities on, with the relative similarity to the power
+  ``look_ahead_power``. (Table 4 calls the links of named entities indispensable; an answer in two hops begins with an
+  entity that the question does not name.)
 - *The open question* is the question's vector with its names partly removed: what is asked, not about whom.
 - *Agreement.* If entities are linked, a document's score is multiplied by its relative similarity to the open question,
   to a power that is ``agreement`` if names explain half of the question, and more if they explain less.
@@ -118,7 +118,7 @@ class ZoomGraph(ZoomGraphArrays):
         return self.names.links(batch, self.parameters.nearest_name, documents)
 
     def _cuts(self, scope: Scope, links: QuestionLinks, count: int) -> list[int]:
-        """Cut a tile into walks with bounded numbers of questions and of links to start from; returns the bounds."""
+        """Cut a tile into walks that have a bounded number of questions and of initial links; return the bounds."""
         degrees = scope.matrix.indptr.take(links.nodes + 1) - scope.matrix.indptr.take(links.nodes)
         cuts, link_count = [0], 0
         for i, more in enumerate(np.bincount(links.questions, degrees, count).astype(np.int64).tolist()):
@@ -183,8 +183,10 @@ class ZoomGraph(ZoomGraphArrays):
 
 
 class _Tile(NamedTuple):
-    """Questions that are answered together: their vectors, similarities to documents, and links, and the odds that
-    names do not explain each question."""
+    """Questions that are answered together, with their similarities to documents and their links.
+
+    odds: the odds that names do not explain each question.
+    """
 
     vectors: Vectors
     similar: Similarities

@@ -79,8 +79,8 @@ class DocumentVectors(NamedTuple):
 def weights() -> npt.NDArray[np.float32]:
     """Return a table of exp(cos) by similarity in steps, with 0 steps in its middle; cos is the middle of the step.
 
-    Rounding to float32 makes it the same on all machines, although numpy's exponentials differ in the last bit of
-    float64: none of them is that close to the middle of two float32 numbers.
+    The table is the same on all machines: numpy's exponentials may differ in the last bit of float64, but no value is
+    so close to the midpoint of two float32 numbers that the difference changes its rounding.
     """
     steps = np.arange(-LARGEST_STEP - 1, LARGEST_STEP + 1)
     table: npt.NDArray[np.float32] = np.exp((steps + 0.5) * STEP / UNIT).astype(np.float32)
@@ -133,7 +133,7 @@ def linked(blocks: Iterable[Mapping[str, npt.NDArray[Any]]], rows: NamedRows) ->
 def _ends(
     blocks: Iterable[Mapping[str, npt.NDArray[Any]]], rows: NamedRows
 ) -> Iterator[tuple[Rows, Mapping[str, npt.NDArray[Any]], Rows]]:
-    """Yield each block with the rows that it names, and the number of pairs of which each row is the higher end."""
+    """Yield each block with the rows that it names, and how many pairs list each row as the higher one."""
     for block in blocks:
         ends = rows.of(block["names"])
         yield ends, block, np.bincount(block["partners"], minlength=len(ends)).astype(np.int64, copy=False)
@@ -163,7 +163,7 @@ def document_links(artifacts: Artifacts) -> CsrBlock:
 
 
 def entity_links(artifacts: Artifacts, keys: Names) -> CsrBlock:
-    """Return the links between entities, whose rows have these keys; none unless requested. Raises CorruptBlob."""
+    """Return the links between entities, or none if the snapshot has none. keys: one per row. Raises CorruptBlob."""
     return _linked(artifacts, "entity_links", NamedRows(keys))
 
 

@@ -36,7 +36,7 @@ _NEAR = 50  # the number of nearest documents through whose sentences a wide ent
 class Similarities:
     """Products of a tile's questions, and of their open questions, with documents ``(n_questions, n_documents)``.
 
-    The products are exact, and lowest for excluded documents. strongest: ``(n_questions,)``, the largest of ``opened``.
+    The products are exact, and -inf for excluded documents. strongest: ``(n_questions,)``, the largest of ``opened``.
     """
 
     products: Vectors
@@ -67,7 +67,7 @@ def similarities(graph: ZoomGraphArrays, scope: Scope, named: Named) -> Similari
 
 
 def question_links(graph: ZoomGraphArrays, scope: Scope, named: Named, similar: Similarities) -> QuestionLinks:
-    """Return the links H of eq. 6: the documents above the threshold of each question's row, and entities."""
+    """Return the links H of eq. 6: from each question to entities, and to the documents above its threshold."""
     setting = graph.parameters
     count, n = similar.products.shape
     asking, nodes, weights = _documents(similar, scope, setting.threshold)
@@ -86,7 +86,7 @@ def question_links(graph: ZoomGraphArrays, scope: Scope, named: Named, similar: 
 
 
 def _documents(similar: Similarities, scope: Scope, threshold: float) -> tuple[Rows, Rows, Scores]:
-    """Find the links above the question's mean by ``threshold`` standard deviations: questions, documents, weights.
+    """Find the links more than ``threshold`` standard deviations above the question's mean: question, document, weight.
 
     Questions are processed one by one, so that a question's data stay in the CPU cache.
     """

@@ -1,9 +1,10 @@
 """The coarse walk of ZoomRAG: one matrix for all questions, a distribution for each (section 3.3, eqs. 3, 6-9).
 
-The shared matrix M links documents and entities. A question is a node of its own: H links it to some of them; the walk
-starts there and returns to it in every step. Questions do not share state, and a question's links are added to a
-column's sum on the fly (the denominator of eq. 7), so that M is neither copied nor changed for any number of questions.
-Several questions walk together, and the links of a followed node are gathered once, for all further steps.
+The shared matrix M links documents and entities. A question is an additional node: H links it to some documents and
+entities; the walk starts there and returns to the question in every step. Questions do not share state, and a
+question's links are added to a column's sum on the fly (the denominator of eq. 7), so M is neither copied nor changed
+for any number of questions. Several questions walk together, and the links of a followed node are gathered once and
+used in all later steps.
 """
 
 from __future__ import annotations
@@ -130,8 +131,10 @@ def _sums(rows: Rows, weights: Scores, nodes: int) -> Scores:
 
 @dataclass(frozen=True, slots=True)
 class WalkResult:
-    """The result of a walk: the scores of the nodes reached, by number, and the remaining score of each question
-    ``(n_questions,)``. Valid until the next walk."""
+    """The result of a walk, valid until the next walk.
+
+    scores: the scores of the reached nodes, by number. remaining: ``(n_questions,)``, the score left at each question.
+    """
 
     scores: Scores
     remaining: Scores
@@ -154,7 +157,7 @@ class WalkResult:
 
 
 class _Numbers:
-    """A numbering of the nodes that questions reach, so that scores are a short column.
+    """A numbering of the nodes that questions reach, so that their scores fit into a short array.
 
     keys: the question and node of every number; the node takes the low ``bits``.
     """
@@ -205,7 +208,7 @@ class _Followed:
         self.links = 0
 
     def add(self, numbers: Rows, linked: Scores, numbering: _Numbers, graph: Shared, most: int | None) -> None:
-        """Follow further nodes; raises TooManyLinks if there are then more than ``most`` links."""
+        """Follow more nodes; raises TooManyLinks if their links would exceed ``most`` in total."""
         questions, nodes = numbering.parts(numbering.keys.take(numbers))
         starts = graph.indptr.take(nodes)
         lengths = graph.indptr.take(nodes + 1) - starts
@@ -233,7 +236,7 @@ class _Followed:
         self._lengths = np.concatenate([self._lengths, lengths])
 
     def flow(self, passed: Scores, length: int) -> Scores:
-        """Compute the flow into each number below ``length``. passed: each node's score along a link of weight one."""
+        """Compute the flow into each number below ``length``. passed: what each node passes on per unit of weight."""
         flow = passed.repeat(self._lengths)
         flow *= self._weights[: self.links]
         return sums(self._targets[: self.links], flow, length)
@@ -288,7 +291,7 @@ class Walk:
 
 
 def _unless(seen: npt.NDArray[np.bool_], chosen: npt.NDArray[np.bool_]) -> Rows:
-    """Return the chosen positions not seen yet, ascending, and mark them as seen."""
+    """Return the chosen positions that are not marked in ``seen``, ascending, and mark them."""
     (places,) = chosen.nonzero()
     places = places[~seen.take(places)]
     seen[places] = True

@@ -42,7 +42,7 @@ EXACT_NODES = 100_000
 
 
 def knn(graph: Graph, k: int = 10, threshold: float = 0.6, exact: int | None = None) -> Edges:
-    """Link each node to those of its k nearest nodes whose cosine reaches the threshold."""
+    """Return the graph's links, and links from each node to those of its k nearest nodes that reach the threshold."""
     return joined(len(graph.ids), graph.edges, _nearest(graph, k, threshold, exact))
 
 
@@ -68,12 +68,12 @@ def none(graph: Graph) -> Edges:
 
 
 def weighted(graph: Graph, edges: Edges) -> Weighted:
-    """Weight links by affinity."""
+    """Return the links, weighted by the cosines of their nodes, but at least by FLOOR."""
     return Weighted(len(graph.ids), edges, np.maximum(graph.cosines(edges), FLOOR))
 
 
 def _nearest(graph: Graph, k: int, threshold: float, exact: int | None) -> Edges:
-    """Return links (m, 2) of each node to the k nearest nodes that reach the threshold; the smaller row comes first."""
+    """Return links (m, 2) from each node to its k nearest nodes that reach the threshold, as (node, neighbour)."""
     if not k or len(graph.ids) < 2:
         return np.empty((0, 2), dtype=np.int64)
     settings = ListSettings(exact=EXACT_NODES if exact is None else exact)

@@ -1,4 +1,4 @@
-"""Clusterings keyed by the bytes of ids: the output of the clustering stages, and the start of the next version."""
+"""Clusterings keyed by the bytes of ids: the output of the clustering stages, from which the next version starts."""
 
 from __future__ import annotations
 

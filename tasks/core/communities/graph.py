@@ -36,7 +36,7 @@ _TILE = 8192  # the number of links whose vectors or neighbours are in memory at
 
 @dataclass(frozen=True)
 class Graph:
-    """ids: ascending and distinct. vectors: (n, d) float32, of unit length, or zero for a node without text."""
+    """Nodes with links: ids ascending and distinct; vectors (n, d) float32, of unit length, or zero without a text."""
 
     ids: list[str]
     vectors: Floats

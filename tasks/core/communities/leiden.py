@@ -8,8 +8,8 @@ of communities.
 
 No community has more than `largest` nodes, the bound of a summary's prompt. igraph has no such bound; leidenalg has one
 but takes ten to twenty times as long. So igraph clusters the graph, and leidenalg splits communities that are too large
-and moves the last nodes (ours). The modularity differs from that of leidenalg alone by at most 0.0005 if few
-communities are too large, and by at most 1.5 % if all are.
+and makes the final moves of single nodes (ours). The modularity differs from that of leidenalg alone by at most 0.0005
+if few communities are too large, and by at most 1.5 % if all are.
 
 From an earlier membership (ours) there are three candidates. The *near* one moves single nodes while that raises
 modularity: an unchanged graph keeps its communities, and a small change moves only nodes near it. The *far* candidate
@@ -91,7 +91,8 @@ class _Search:
     def far(self, start: Labels | None = None) -> Labels:
         """Run rounds of Leiden, then move single nodes until none moves, so that `near` finds nothing to do.
 
-        Communities are connected, too, which a bound on sizes does not ensure. start: None to start each node alone.
+        The final moves also split communities that the bound on sizes left unconnected. start: None to start each node
+        alone.
         """
         labels = self._clustered(start)
         sizes = np.bincount(labels)
@@ -137,7 +138,7 @@ class _Search:
 
 
 def _admitted(graph: Weighted, start: NDArray[np.int64], largest: int) -> Labels:
-    """Return the start with unknown nodes and nodes of too large communities alone; connects the other communities."""
+    """Return the start with unknown nodes and oversized communities as single nodes; splits unconnected communities."""
     sizes = np.bincount(start[start != ALONE])
     free = start == ALONE
     if largest:

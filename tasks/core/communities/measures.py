@@ -5,7 +5,8 @@
     Sim          1 / N  sum_i sum_{x in C_i} cos(x, c_i)
 
 with w the weight of all links, w_in the weight of the links inside a community, c_i the mean of its vectors and c the
-mean of all vectors. Sim grows with the number of communities, to 1 if each node is alone: compare at equal numbers.
+mean of all vectors. Sim grows with the number of communities, to 1 if each node is alone, so compare it only between
+clusterings with equally many communities.
 """
 
 from __future__ import annotations

@@ -71,7 +71,10 @@ def postings(titles: Sequence[str], texts: Sequence[str], title_weight: int) -> 
 
 
 def _field(keys: NDArray[np.uint64], passage_terms: Sequence[Sequence[int]]) -> dict[str, NDArray[Any]]:
-    """Return the arrays of one field, from the keys of all terms and the terms of each passage as rows of `keys`."""
+    """Return the arrays of one field. keys: the keys of all terms.
+
+    passage_terms: the terms of each passage, as row numbers in `keys`.
+    """
     lengths = np.fromiter(map(len, passage_terms), np.int64, len(passage_terms))
     term_rows = np.fromiter(itertools.chain.from_iterable(passage_terms), np.int64, int(lengths.sum()))
     keys, key_of = np.unique(keys[term_rows], return_inverse=True)  # terms with the same key count as one
@@ -90,7 +93,7 @@ def _field(keys: NDArray[np.uint64], passage_terms: Sequence[Sequence[int]]) -> 
 def merged(
     packs: Sequence[tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]], passages: int
 ) -> dict[str, NDArray[Any]]:
-    """Merge packs into one with `passages` passages. packs: each with its passages' current rows, -1 if deleted."""
+    """Merge packs into one with `passages` rows. packs: pairs of a pack and its passages' new rows, -1 if deleted."""
     return {
         f"{field}{name}": array for field in FIELDS for name, array in _merged_field(field, packs, passages).items()
     }

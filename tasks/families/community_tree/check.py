@@ -42,7 +42,7 @@ def check_whole(part: Part[Any], counted: Mapping[str, int]) -> None:
 
 
 def check_communities(tree: Pack, index: Pack, sizes: Mapping[str, int]) -> None:
-    """Raise CheckError unless the tree covers all entities, and the index the tree. sizes: row counts by table."""
+    """Raise CheckError unless the tree covers all entities and the index covers the tree. sizes: each table's rows."""
     entities = sizes["described"]
     check_pack(TREE, tree, "community_tree/tree", sizes)
     check_pack(INDEX, index, "community_tree/index", {})

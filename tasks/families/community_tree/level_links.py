@@ -45,7 +45,7 @@ class ChnswLinkSettings:
 
 
 def level_links(lists: Lists, setting: ChnswLinkSettings) -> tuple[Rows, Rows]:
-    """Return links as indptr (n + 1,) and indices, ascending per node. Up to 2 M + 1 nodes are all linked."""
+    """Return links as indptr (n + 1,) and indices, ascending per node. If n <= 2 M + 1, all pairs are linked."""
     vectors = lists.vectors
     n = len(vectors)
     if n <= 2 * setting.least + 1:
@@ -68,7 +68,7 @@ def level_links(lists: Lists, setting: ChnswLinkSettings) -> tuple[Rows, Rows]:
 
 
 def _choices(vectors: Floats, rows: Rows, near: Nearest, count: int) -> tuple[Rows, Rows, Rows]:
-    """Return owners, partners and products of links within `rows`; each row chooses at most `count` of `near`."""
+    """Return owners, partners and inner products of the links that `rows` choose: at most `count` of `near` each."""
     parts = []
     for first in range(0, len(rows), _TILE):
         candidates, to_owner = near.rows[first : first + _TILE], near.products[first : first + _TILE]
@@ -101,7 +101,7 @@ def _far_choices(lists: Lists, setting: ChnswLinkSettings) -> list[tuple[Rows, R
 
 
 def _trim(owners: Rows, partners: Rows, products: Rows, n: int, most: int) -> tuple[Rows, Rows]:
-    """Return the pairs (low, high) among the first `most` links of both ends: own choices first, then by product."""
+    """Return the pairs (low, high) that both nodes rank among their first `most`: own choices, then by product."""
     mine = np.sort(owners * n + partners)
     pairs, once = np.unique(np.minimum(owners, partners) * n + np.maximum(owners, partners), return_index=True)
     low, high = np.divmod(pairs, n)
@@ -157,7 +157,7 @@ class _Graph:
             self.degrees[row] += 1
 
     def replace(self, row: int, old: int, new: int) -> None:
-        """Redirect one end of a link; the caller updates the other ends."""
+        """Replace the neighbour `old` of `row` by `new`; the caller updates the rows of `old` and `new`."""
         self.table[row, np.flatnonzero(self.of(row) == old)[0]] = new
 
     def put_between(self, row: int, first: int, second: int) -> None:
@@ -168,10 +168,10 @@ class _Graph:
         self.degrees[row] += 2
 
     def complete(self, row: int, candidates: NDArray[np.integer[Any]]) -> bool:
-        """Give a node M links: to the first candidates with room, otherwise between a candidate and its neighbour.
+        """Give a node M links: to the first candidates with room, else between a candidate and one of its neighbours.
 
         Return False if the candidates do not suffice. The set of all nodes always suffices: if none has room, a node
-        not linked to `row` has 2 M links, fewer than M of them to nodes that are linked to `row`.
+        not linked to `row` has 2 M links, fewer than M of them to nodes that are linked to `row`, so one can be split.
         """
         while self.degrees[row] < self.least:
             free = candidates[(candidates != row) & ~np.isin(candidates, self.of(row))]

@@ -137,14 +137,14 @@ def _sources(part: Part[LevelSettings], members: pl.DataFrame) -> pl.DataFrame:
 
 
 def _showing(part: Part[Any]) -> Iterator[pl.DataFrame]:
-    """Yield, per shard, one passage for each entity with its displayed name (columns entity_id, passage_id)."""
+    """Yield, for each shard, a passage that shows each entity's displayed name: columns entity_id and passage_id."""
     for path in part.paths("pieces"):
         rows = pl.scan_parquet(path).filter(pl.col("part") == "surface")
         yield rows.select("entity_id", "passage_id").collect()
 
 
 def estimate(part: Part[LevelSettings], expected: Expected) -> Estimate:
-    """Estimate bounds of the numbers of communities and needed reports; their members depend on vectors.
+    """Estimate bounds for the numbers of communities and of needed reports; a plan lacks the vectors for exact numbers.
 
     Only communities of several members count as fresh: a community of one needs no report.
     """

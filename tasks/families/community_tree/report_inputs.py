@@ -48,7 +48,7 @@ class DescribedRelation:
 
 @dataclass(frozen=True)
 class ReportInput:
-    """A report's inputs, in order. above: whether the members are communities. alone: whether there is only one."""
+    """A report's ordered inputs. above: whether members are communities. alone: whether the community has only one."""
 
     members: Sequence[Member]
     relations: Sequence[DescribedRelation]
@@ -67,11 +67,11 @@ def chosen(
 ) -> ReportInput:
     """Choose the inputs of a report: about `room` tokens of members and relations.
 
-    Members are ranked in classes: those with most relations first or, if `above`, those with most members. The classes
-    are powers of two, so one more relation seldom changes a member's class; within a class members are ordered by id, a
-    hash. So an edit or a deletion mostly changes only the reports that it concerns. (The published code ranks by exact
-    degree.) Members fill two thirds of the room, then relations between them fill the rest, ranked by the class of
-    their lower-ranked end, then more members. Items that do not fit are skipped.
+    Members are ranked by their number of relations or, if `above`, of members, highest first. The numbers are compared
+    only as powers of two, so one more relation seldom changes a member's rank; members of equal rank are ordered by id,
+    a hash. So an edit or a deletion mostly changes only the reports that it concerns. (The published code ranks by
+    exact degree.) Members fill two thirds of the room; then relations between them fill the rest, ordered by the rank
+    of their lower-ranked end; then more members. Items that do not fit are skipped.
     """
     degree = Counter(end for relation in relations for end in (relation.source, relation.target))
     rank = {member.id: -((member.size if above else degree[member.id]) + 1).bit_length() for member in members}

@@ -56,7 +56,7 @@ class _Before:
         return start_inputs(self._run, community_clusters.STAGE, label, graph, settings, start)
 
     def climb(self, level: int, digest: str) -> None:
-        """Advance to the next level, whose nodes are the communities of this one."""
+        """Advance to the next level, whose nodes are the communities of `level`. digest: the clusters of `level`."""
         earlier, before, pack = self._earlier(level), self._clusters(level), self._run.pack(digest)
         if earlier is not None and earlier.outputs["clusters"] == digest:
             self._names, self._followed = None, True

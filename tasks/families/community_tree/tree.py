@@ -48,7 +48,7 @@ def counts(pack: Mapping[str, Array]) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class CommunityTreeStageSettings(StageSettings):
-    """levels: the maximum levels. fewest: the minimum nodes below a level. m: the minimum links per indexed node."""
+    """levels: the maximum number of levels. fewest: the fewest nodes to cluster. m: the fewest links of a node."""
 
     levels: int
     fewest: int
@@ -95,14 +95,14 @@ def _vectors(part: Part[CommunityTreeStageSettings], name: str, letter: str = ""
 
 
 def _quality(vectors: Floats, labels: Labels) -> tuple[float, float]:
-    """Return CHI and Sim, rounded to six digits because further digits depend on the order of summation."""
+    """Return CHI and Sim of a level's communities, to six digits: later digits depend on the order of summation."""
     both = calinski_harabasz(vectors, labels), cosine_to_centre(vectors, labels)
     chi, sim = (float("nan") if one is None else float(f"{one:.6g}") for one in both)
     return chi, sim
 
 
 def _passages(part: Part[CommunityTreeStageSettings], entities: pa.Array) -> dict[str, Array]:
-    """Return the passages that each entity was extracted from, flagging those that are about it."""
+    """Return the passages that each entity was extracted from, with a flag for each passage about the entity."""
     passages = part.tables("passages", "passage_id")["passage_id"].combine_chunks()
     extracted = part.tables("extracted", "entity_id", "passage_id")
     owner = pc.index_in(extracted["entity_id"], entities).to_numpy()
@@ -121,8 +121,8 @@ def _passages(part: Part[CommunityTreeStageSettings], entities: pa.Array) -> dic
 def _subjects(part: Part[CommunityTreeStageSettings], entities: pa.Array, passages: pa.Array) -> tuple[Array, Array]:
     """Return pairs of an entity and a passage about it, as row numbers.
 
-    A passage is about the entities mentioned as one of SUBJECT_KINDS and about the first name in its first sentence:
-    even without an informative title, texts begin with their subject.
+    A passage is about the entities with a mention of one of SUBJECT_KINDS, and about the first name in its first
+    sentence: even without an informative title, texts begin with their subject.
     """
     mentions = part.tables("mentions", "entity_id", "passage_id", "kind", "sentence", "start", "end")
     entity, passage = (

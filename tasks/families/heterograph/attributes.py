@@ -63,7 +63,7 @@ class _Attributes(ReadTexts[str]):
         return [{"text": text}]
 
     def placed(self, item: Read, row: Row) -> Row:
-        """Add the ids of the row's entity; a reused row may come from another entity."""
+        """Add the ids of the row's entity; a reused row may come from a different entity."""
         return {**row, "attribute_id": node_id("attribute", item.owner), "entity_id": item.owner}
 
 

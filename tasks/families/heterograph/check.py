@@ -112,7 +112,7 @@ def check_whole(part: Part[Any], _: Counts) -> None:
 
 
 def check_graph(artifacts: GraphTables, ids: Mapping[str, pa.Array]) -> None:
-    """Raise CheckError unless the artifacts form one graph over the tables' rows. ids: see `rows_of_kinds`."""
+    """Raise CheckError unless the artifacts agree on a valid graph over the tables' rows. ids: see `rows_of_kinds`."""
     graph, pack = _graph(artifacts), artifacts.graph
     wrong = faults(graph)
     refuse_if(bool(wrong), f"heterograph: {'; '.join(wrong)}")
@@ -146,7 +146,7 @@ def _graph(artifacts: GraphTables) -> TypedGraph:
 
 
 def _check_rows(pack: Pack, graph: TypedGraph, ids: Mapping[str, pa.Array]) -> None:
-    """Raise CheckError if a node's row has the wrong id, or if a row has no node and is not an entity's."""
+    """Raise CheckError if a node's row has the wrong id, or if a row has no node, unless the row is an entity's."""
     for kind in KINDS:
         node_rows, row_ids = pack["rows"][graph.rows(kind)], ids[kind]
         where = f"heterograph/graph: rows of kind {kind}"
@@ -157,7 +157,7 @@ def _check_rows(pack: Pack, graph: TypedGraph, ids: Mapping[str, pa.Array]) -> N
 
 
 def _check_passages(support: Sparse, graph: TypedGraph, rows: NDArray[np.int32]) -> None:
-    """Raise CheckError if a retrievable node comes from no passage, or a text does not come from itself."""
+    """Raise CheckError if a retrievable node has no passage, or if a text or unit has a passage not its own."""
     where = "heterograph/graph: passages"
     degrees = np.diff(support.indptr)
     refuse_if(bool((degrees < 1).any()), f"{where}: a node comes from no passage")

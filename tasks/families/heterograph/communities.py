@@ -93,7 +93,7 @@ class CommunitySettings(StageSettings):
 
 
 def inputs_of(run: Run, label: str, graph: str, settings: CommunitySettings) -> dict[str, str]:
-    """Return the clustering's inputs: `graph` (a digest) and any `start`. label, settings: the part's."""
+    """Return the inputs of a clustering: `graph` and, if there is one, `start`. label, settings: those of its part."""
 
     def start(earlier: LineageEntry) -> Labels | None:
         nodes = run.pack(graph)

@@ -4,7 +4,7 @@ The graph comes from `hetero_graph`, the communities from `hetero_groups`. Rows 
 estimates the groups from earlier parts. For each group `<h>` of communities, a leaf of a trie over `made_of`:
 
     element_read/<h>      HETERO_READ: the units, attributes and relations that are read
-    element_made/<h>      HETERO_MADE; a community's title is the entities that these nodes name most often
+    element_made/<h>      HETERO_MADE; a community's title lists the entities that these nodes name most often
     element_sources/<h>   HETERO_SOURCES, if a model is asked: the sources of each prompt
 """
 
@@ -42,9 +42,8 @@ GROUPS = "H"
 
 @dataclass(frozen=True, kw_only=True)
 class ElementReadingSettings(ReadingSettings):
-    """attributes: the maximum attributes read per community. fewest: communities with fewer nodes are not read.
-
-    group: the maximum number of communities in a group.
+    """attributes: the maximum number of attributes read for one community. group: the maximum number of communities in
+    a group. fewest: the minimum number of units, relations and attributes of a community for which elements are made.
     """
 
     attributes: int

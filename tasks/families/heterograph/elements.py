@@ -103,7 +103,7 @@ class _Elements(ReadTexts[list[HighLevelElement]]):
         ]
 
     def placed(self, item: Read, row: Row) -> Row:
-        """Add the id of the row's community; a reused row may come from another community."""
+        """Add the id of the row's community; a reused row may come from a different community."""
         return {**row, "community_id": item.owner}
 
     def counts(self, rows: Sequence[Row]) -> dict[str, int]:

@@ -190,7 +190,7 @@ def graph_of_tables(nodes: pa.Table, edges: pa.Table) -> TypedGraph:
 def decomposed(
     units: pa.Table, unit_entities: pa.Table, relations: pa.Table, same_as: pa.Table | None = None
 ) -> Pieces:
-    """Return units, relations and entities (section 2.2), from the tables EXTRACTION of `tasks.stages.extract`.
+    """Return the pieces of units, relations and entities (section 2.2), from the tables EXTRACTION.
 
     same_as: schema SAME_AS; pairs with an entity that is not in the other tables are left out.
     """
@@ -219,7 +219,8 @@ def relation_ids(relations: pa.Table) -> pa.Array:
 def relation_nodes(relations: pa.Table) -> pa.Table:
     """Return the relation nodes of some relations (schema RELATIONS), ordered by node_id.
 
-    The columns are those of HETERO_RELATIONS but `said`, which `tasks.families.heterograph.texts.relation_table` adds.
+    The columns are those of HETERO_RELATIONS except `said`, which `tasks.families.heterograph.texts.relation_table`
+    adds.
     """
     columns = ("source", "target", "text")
     distinct = pl.DataFrame({name: _series(relations[name]) for name in columns}).unique()
@@ -241,14 +242,15 @@ def high_level(table: pa.Table) -> Pieces:
 
 
 def texts(passages: pa.Table, units: pa.Table) -> Pieces:
-    """Return passages with their units (section 2.4). Schemas PASSAGES and UNITS."""
+    """Return the pieces that link passages to their units (section 2.4). Schemas: PASSAGES, UNITS."""
     return Pieces({"T": passages["passage_id"]}, {"text": (units["passage_id"], units["unit_id"])})
 
 
 def subjects(units: pa.Table, mentions: pa.Table) -> Pieces:
-    """Return units with the subjects of their passages, which is not in the paper. Schemas: UNITS, MENTIONS.
+    """Return the pieces that link units to the subjects of their passages (not in the paper). Schemas: UNITS, MENTIONS.
 
-    A sentence seldom repeats the subject of its document ("He was born in ..."), so the subject would not find it.
+    A sentence seldom repeats the subject of its document ("He was born in ..."), so without these links a search for
+    the subject would not find it.
     """
     about = mentions.filter(pc.is_in(mentions["kind"], pa.array(SUBJECT_KINDS)))
     unit_passages = pl.DataFrame({name: _series(units[name]) for name in ("unit_id", "passage_id")})
@@ -259,7 +261,7 @@ def subjects(units: pa.Table, mentions: pa.Table) -> Pieces:
 
 
 def linked(size: int, edges: NDArray[np.integer]) -> Sparse:
-    """Return the symmetric matrix, with `size` rows, of edges (m, 2) without repeated pairs."""
+    """Return the symmetric adjacency matrix, with `size` rows, of edges (m, 2). No pair of nodes may be repeated."""
     keys = np.empty(2 * len(edges), dtype=np.int64)
     for place, side in enumerate((0, 1)):
         half = keys[place * len(edges) : (place + 1) * len(edges)]
@@ -280,7 +282,7 @@ def places(ids: pa.Array | pa.ChunkedArray, among: pa.Array) -> NDArray[np.int64
 
 
 def _rows(ends: pl.Series, ids: Sequence[pl.Series], offsets: NDArray[np.int64], name: str, allowed: str) -> Ends:
-    """Look up the ids of edge ends among the nodes of the allowed kinds."""
+    """Return the row of each edge end among the nodes of the allowed kinds; raises ValueError if an end is missing."""
     rows = np.full(len(ends), -1, dtype=np.int32)
     arrow = _array(ends)
     for kind in allowed:

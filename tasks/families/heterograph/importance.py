@@ -35,7 +35,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Importance:
-    """Flags of both sets, (n_entities,) each, in the order of the entities' ids, and the two bounds."""
+    """The entities in `core` and `between` as flags (n_entities,), in the order of their ids, and the two bounds."""
 
     core: Flags
     between: Flags
@@ -65,14 +65,15 @@ def pivots(ids: Sequence[str], *, seed: int = 0) -> Rows:
 
 
 def stable_order(ids: Sequence[str], *, seed: int = 0) -> Rows:
-    """Return the rows in the order of seeded hashes of their ids; a new id hardly changes the first ones."""
+    """Return the rows in the order of seeded hashes of their ids; a new id hardly changes which rows come first."""
     return hash_order(id_hashes(f"{seed} {one}" for one in ids))
 
 
 def betweenness(links: Sparse, sources: Rows) -> Scores:
-    """Return each node's betweenness, (n,): the share of shortest paths through it, over sources and targets.
+    """Return each node's betweenness, (n,): the shares of shortest paths through it, summed over sources and targets.
 
-    That is the sum over sources s and nodes t of sigma_st(v) / sigma_st, without the ends and not normalised.
+    For node v this is the sum over sources s and nodes t of sigma_st(v) / sigma_st, except for paths that start or end
+    at v; it is not normalised.
     """
     totals = np.zeros(len(links))
     for source in sources.tolist():
@@ -81,7 +82,7 @@ def betweenness(links: Sparse, sources: Rows) -> Scores:
 
 
 def _dependencies(links: Sparse, source: int) -> Scores:
-    """Return the share of the shortest paths from a source that passes through each node (Brandes 2001, Theorem 6)."""
+    """Sum the shares of a source's shortest paths through each node, over targets (Brandes 2001, Theorem 6)."""
     size = len(links)
     distance = np.full(size, -1, dtype=np.int32)
     paths = np.zeros(size)  # numbers of shortest paths; a level with huge numbers is rescaled

@@ -4,7 +4,7 @@ NodeRAG, sections 2.2 to 2.4. The graph has the extracted pieces, the texts abou
 and two kinds of edges made from vectors: between a high-level element and a near unit or attribute of its community
 (Algorithm 2), and between neighbours of any kind that has vectors. The tables are `nodes`, `edges` (HETERO_NODES,
 HETERO_EDGES) and `relations` (HETERO_RELATIONS). Packs: `graph` and `names` (indexmill.families.heterograph.schema).
-Row i of `names` is node offsets[5] + i, an entity's canonical name or an overview in the form of such a name.
+Row i of `names` belongs to node offsets[5] + i: an entity's canonical name, or an overview's title in the same form.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class _Tables:
         )
 
     def read(self, part: Part[HeterographStageSettings]) -> pa.Table:
-        """Return the nodes read for each attribute and element: columns owner (its id) and node_id."""
+        """Return the nodes read for each attribute and element: columns owner (id of the text) and node_id."""
         tables = []
         for prefix, table, owner_column, id_column in (
             ("attribute_read", self.attributes, "entity_id", "attribute_id"),

@@ -148,7 +148,7 @@ def made_of(read: pa.Table, settings: Mapping[str, Any], owners: pa.Table | None
 
 
 def reads(read: pa.Table, input_hashes: pa.Table) -> Iterator[Read]:
-    """Yield the inputs of a group's texts, in the order of HETERO_MADE; ValueError if the tables' owners differ."""
+    """Yield the inputs of a group's texts, in the order of HETERO_MADE; raises ValueError if the owners differ."""
     texts_by_owner: dict[str, dict[str, list[str]]] = {}
     for owner, kind, text in zip(*(read[name].to_pylist() for name in ("owner", "kind", "text")), strict=True):
         texts_by_owner.setdefault(owner, {}).setdefault(kind, []).append(text)

@@ -68,7 +68,7 @@ def make_graph(run: Run) -> None:
 
 
 def _make(run: Run, stage: Stage[Any], digests: Digests, settings: StageSettings) -> Digests:
-    """Make a stage's part of the whole corpus from those digests (by input name) that the stage declares as inputs."""
+    """Make a stage's part of the whole corpus. digests: by input name; only the stage's declared inputs are used."""
     names = {one.name for one in stage.inputs}
     inputs = {name: digest for name, digest in digests.items() if name.partition("/")[0] in names}
     return run.make(stage, [PartSpec(WHOLE, inputs, settings)])[WHOLE].outputs

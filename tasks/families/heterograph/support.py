@@ -81,7 +81,7 @@ def faults(graph: TypedGraph) -> list[str]:
 
 
 def _matrix(rows: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]) -> sparse.csr_array:
-    """Return a matrix with ones at the given positions; those with a negative row or column are left out."""
+    """Return a matrix with ones at the given positions; positions with a negative row or column are left out."""
     from scipy import sparse  # slow to import, and the checks of other families do not need it
 
     inside = (rows >= 0) & (columns >= 0)

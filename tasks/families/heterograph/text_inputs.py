@@ -123,7 +123,7 @@ def tables_of(
 
 
 def grouped(tables: Tables, owners: Mapping[str, pa.Array]) -> dict[str, pa.Table]:
-    """Split tables by groups of owners; returns them by `<output>/<label>`."""
+    """Split tables into groups; returns them by `<output>/<label>`. owners: the owners in each group, by label."""
     return {
         f"{name}/{label}": table.filter(pc.is_in(table["owner"], own))
         for label, own in owners.items()

@@ -111,7 +111,7 @@ def passages_of(units: pa.Table, relations: pa.Table) -> pa.Table:
 
 
 def passages_that_show(surfaces: pa.Table, tables: Iterable[Path]) -> pa.Table:
-    """Return the smallest id of a passage with each entity's displayed name: columns entity_id and source_id.
+    """Return, for each entity, the smallest id of a passage with its displayed name: columns entity_id and source_id.
 
     surfaces: columns entity_id and surface. tables: Parquet files with columns entity_id, surface and passage_id: the
     mentions and the extractions of all shards, read one after the other. Entities without such a passage are left out.

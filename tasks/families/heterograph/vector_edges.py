@@ -34,9 +34,10 @@ _CELLS = 1 << 22  # products in memory at once
 def near_pairs(
     ids: Sequence[str], vectors: Floats, k: int = 24, *, lists: ListSettings | None = None, seed: int = 0
 ) -> Edges:
-    """Return pairs (m, 2) of rows a < b, ascending, of unit vectors (n, d) float32 in the order of the graph's nodes.
+    """Return the linked pairs (m, 2) of rows a < b, ascending: each node chooses its `k` nearest.
 
-    A zero vector has no pairs, and neither have vectors at 90 degrees or more. Ties go to the earlier row.
+    vectors: (n, d) float32, unit length or zero, in the order of the graph's nodes. Only vectors less than 90 degrees
+    apart are linked, so a zero vector has no pairs. Ties go to the earlier row.
     """
     size = len(vectors)
     if k < 1 or size < 2:
@@ -50,7 +51,7 @@ def near_pairs(
 
 
 def clusters_of(ids: Sequence[str], vectors: Floats, *, seed: int = 0) -> Labels:
-    """Return the cluster number, below floor(sqrt(n)), of each unit vector (n, d) float32; ties go to the lower."""
+    """Return each vector's cluster, below floor(sqrt(n)). vectors: unit, (n, d) float32. Ties: the lower number."""
     size = len(vectors)
     if not size:
         return np.empty(0, dtype=np.int64)
@@ -65,7 +66,7 @@ def clusters_of(ids: Sequence[str], vectors: Floats, *, seed: int = 0) -> Labels
 
 
 def matched(clusters: Labels, communities: NDArray[np.int64], elements: NDArray[np.bool_]) -> Edges:
-    """Return pairs (m, 2) of rows, a unit or an attribute and a high-level element, ascending.
+    """Return pairs (m, 2) of rows, ascending: a unit or an attribute, and an element of its community and cluster.
 
     clusters, communities: (n,), numbers or -1 for none. elements: (n,), True for rows of high-level elements.
     """

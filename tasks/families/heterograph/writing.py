@@ -1,7 +1,7 @@
 """The code shared by `attributes` and `elements`: writing rows from the nodes that an earlier stage selected.
 
-`made_of` hashes all inputs of a text, so rows with the same hash are copied from earlier parts, whoever owns them now;
-fallbacks are not copied. Vectors are looked up by their texts.
+`made_of` hashes all inputs of a text, so rows with the same hash are copied from earlier parts, even if they belonged
+to a different entity or community; fallbacks are not copied. Vectors are looked up by their texts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TextSettings(EncoderSettings, SourcedSettings):
 
 
 class ReadTexts(SourcedRows[TextSettings, Read, T]):
-    """The rows of texts about some owners, written from their tables `read` and `made`."""
+    """The texts about entities or communities (the owners), written from the tables `read` and `made` of a part."""
 
     sources = HETERO_SOURCES
 

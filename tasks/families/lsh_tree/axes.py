@@ -2,8 +2,9 @@
 
 In hundreds of dimensions most random hyperplanes cut along directions in which texts hardly vary. The principal axes of
 the short texts in topics.txt, on very different subjects, depend on the encoder alone, not on the passages, so segments
-stay as local as with random hyperplanes, and their passages are more similar (docs/measurements/lsh_tree.md). Codes
-depend on this list, which is not specific to any corpus: another list gives other segments. Its order does not matter.
+stay as local as with random hyperplanes, and their passages are more similar (docs/measurements/lsh_tree.md). The list
+is not specific to any corpus, but codes depend on it: a different list gives different segments. Its order does not
+matter.
 """
 
 from __future__ import annotations

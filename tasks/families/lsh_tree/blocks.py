@@ -2,12 +2,13 @@
 
 The path of a summary is the rank of its code in Gray order, then its id: 192 bits, a function of the summary alone. A
 block is a leaf of the trie over these paths (`tasks.core.shards`) with at most `most_of` summaries, and its label is
-the letter of its layer and its bits. So the summaries of similar passages are in the same block, layer by layer, and
-new ones leave the other blocks unchanged. A part makes the texts of the blocks of one subtree, a group.
+the letter of its layer followed by the leaf's bits. So the summaries of similar passages are in the same block, layer
+by layer, and new summaries leave the other blocks unchanged. A part makes the texts of the blocks of one subtree, a
+group.
 
-Blocks by id hash would spread the few hundred summaries that a nightly build changes over all blocks. Blocks
-of equal sizes along the order of the codes (segments of segments) would be fewer, but their bounds would depend on
-their neighbours, and an earlier part is found by its label.
+Blocks by id hash would spread the few hundred summaries that a nightly build changes over all blocks. Blocks of equal
+sizes along the order of the codes (segments of segments) would be fewer, but their bounds would depend on their
+neighbours, so they would have no stable label by which to find an earlier part.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class NodePlaces:
     def of(self, paths: NDArray[np.uint64], ids: Ids) -> list[str]:
         """Return the label of each text; raises LookupError for a text before the first label.
 
-        paths: the first 64 bits of each path. ids: the bits that follow, if they matter.
+        paths: the first 64 bits of each path. ids: the texts' ids, which are the remaining bits of a summary's path.
         """
         at = np.searchsorted(self._firsts, as_words(_paths(paths, ids)), side="right") - 1
         if (at < 0).any():

@@ -2,12 +2,12 @@
 
     bit j of v = [h_j . v > 0],    P(bits of v and w agree) = 1 - angle(v, w) / pi
 
-(The paper's Theorem 1 prints (1 + cos) / 2, which is another curve.) The normals h_j come in blocks of 64, as many as
-needed; each block is a function of (seed, dimension, block) alone.
+(The paper's Theorem 1 prints (1 + cos) / 2, which is a different curve.) The 64 normals h_j are a function of
+(seed, dimension) alone, apart from those that axes replace.
 
 Codes are exact. A vector is scaled by the power of two that brings its largest component to between 2**14 and 2**15,
-and rounded to integers; normals are integers of at most 2**10. A product of d of these pairs, and every sum of some of
-its terms, is an integer of at most d * 2**25, which float64 holds exactly up to 2**53: for d <= 2**28. So no code
+and rounded to integers; normals are integers of at most 2**10. An inner product over d dimensions, and every partial
+sum of it, is an integer of at most d * 2**25, which float64 holds exactly up to 2**53: for d <= 2**28. So no code
 depends on the order of a sum, on other rows, on BLAS or on the number of threads.
 """
 
@@ -71,7 +71,7 @@ class Hyperplanes:
     def codes(self, vectors: Floats) -> Codes:
         """Return the codes of vectors (n, d): (n,) uint64, the first hyperplane's bit the most significant.
 
-        A vector of zeros has the code 0. A row's code depends on its own numbers alone. Raises ValueError for another
+        A vector of zeros has the code 0. A row's code depends on its own numbers alone. Raises ValueError for the wrong
         dimension and for a vector with a NaN or an infinity.
         """
         if vectors.ndim != 2 or vectors.shape[1] != self.dimension:

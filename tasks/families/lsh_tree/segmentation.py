@@ -2,19 +2,19 @@
 
 The paper hashes nodes into buckets, splits large buckets and merges small ones with near ones, in an unspecified order.
 Here the nodes are the leaves of a binary trie over their codes (tasks.families.lsh_tree.hyperplanes), with siblings in
-Gray-code order, so that the subtrees that touch at a split have prefixes which differ in one bit:
+Gray-code order, so that the two subtrees on either side of a split have prefixes that differ in one bit:
 
-- a node of the trie with more than `largest` leaves is split, any other is one piece;
-- from the bottom up, a piece below `smallest` joins the segment of its sibling that it touches; if together they
-  exceed `largest` they are cut in two of at least `smallest`, in order, between the neighbours that share fewest bits
-  (an edge of the trie stays where it is when nodes come and go; the middle would not).
+- a node of the trie with more than `largest` leaves is split; any other is one piece;
+- from the bottom up, a piece below `smallest` joins the adjacent segment of its sibling; if together they exceed
+  `largest`, they are cut into two of at least `smallest`, between the neighbours that share the fewest bits (an edge
+  of the trie stays where it is when nodes are added or removed; the middle would not).
 
 A node that is split has more than `largest` >= 2 * smallest - 1 leaves, so at most one of its two sides is a piece
-below `smallest`, and the other is made of segments within bounds. What joins has from largest + 1 to
-largest + smallest - 1 nodes where it is cut: at least 2 * smallest, so that there is a place to cut, and either side
-has at most largest - 1. So every segment is within bounds, if there are `smallest` nodes at all.
+below `smallest`, and the other consists of segments within bounds. Two joined pieces that must be cut have from
+largest + 1 to largest + smallest - 1 nodes: at least 2 * smallest, so there is a place to cut, and either side has at
+most largest - 1. So every segment is within bounds, if there are at least `smallest` nodes.
 
-Nodes with equal codes are separated by the bits of SHA-256 of their keys. Further hyperplanes would need vectors, which
+Nodes with equal codes are separated by the bits of SHA-256 of their keys. More hyperplanes would need vectors, which
 nothing else here reads, and nodes that 64 hyperplanes do not separate are similar in any order.
 """
 
@@ -151,8 +151,8 @@ def _leading_zeros(words: Words) -> NDArray[np.int16]:
 def _cuts(shared: NDArray[np.int16], smallest: int, largest: int) -> NDArray[np.bool_]:
     """Return a mask of the rows (without the last) after which a segment ends. shared: bits shared with the next row.
 
-    Two neighbours that share t bits stand on both sides of a node of the trie at depth t: the longest run around them
-    whose neighbours share t bits or more. No other neighbours in that run share exactly t.
+    Two neighbours that share t bits are on the two sides of a trie node at depth t. Its rows are the longest run around
+    them in which neighbours share t bits or more; no other neighbours in that run share exactly t.
     """
     cuts = np.zeros(len(shared), dtype=np.bool_)
     for depth in np.unique(shared):
@@ -176,7 +176,10 @@ def _cuts(shared: NDArray[np.int16], smallest: int, largest: int) -> NDArray[np.
 
 
 def _parting(shared: NDArray[np.int16], low: Rows, high: Rows, smallest: int) -> Rows:
-    """Return the cuts of runs (low, high]: at least `smallest` from an end, at the fewest shared bits, then centred."""
+    """Return where to cut each run (low, high]: between the rows that share the fewest bits, ties nearest the middle.
+
+    At least `smallest` rows are left on either side.
+    """
     choices = low[:, None] + smallest + np.arange(int((high - low).max(initial=0)) - 2 * smallest + 1)
     off_middle = np.abs(2 * choices - (low + high)[:, None])
     costs = shared[np.minimum(choices, len(shared) - 1)].astype(np.int64) * (4 * len(shared)) + off_middle

@@ -6,9 +6,9 @@ summary does not move. A segment becomes a node of the next layer, whose id hash
 of its children, and the fingerprint of the summariser: a node with a known id already has its summary. The packs
 `segments/<block>` (`tasks.families.lsh_tree.blocks`) list the children of each node.
 
-One part cuts a whole layer, since it is one trie. It reads ids and 24 bytes of each passage, sorts words, and hashes
-ids: seconds for 400,000 passages, so parts by prefix of the code would save little. An unchanged block is an existing
-blob, so a nightly build writes only the blocks with new nodes.
+One part cuts a whole layer, since it is one trie. The part reads ids and 24 bytes of each passage, sorts words, and
+hashes ids. That takes seconds for 400,000 passages, so parts by prefix of the code would save little. An unchanged
+block is an existing blob, so a nightly build writes only the blocks with new nodes.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _labels(part: Part[SegmentSettings], most: int, letter: str) -> list[str]:
 
 
 def _changes(part: Part[SegmentSettings], expected: Expected) -> Range:
-    """Count new passages (low), and new and deleted ones together (high)."""
+    """Return bounds of the number of changed passages: new passages (low), and new and deleted passages (high)."""
     before = {row for pack in part.reusable_packs() for row in _marked(pack["children.ids"], pack["children.marks"])}
     now: set[bytes] = set()
     for label, digests in part.settings.texts.items():

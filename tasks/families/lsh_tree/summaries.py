@@ -117,7 +117,7 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
         return [{"layer": self.settings.layer, "text": text}]
 
     def count_tokens(self, texts: list[str]) -> list[int]:
-        """Count tokens without the encoder, since no summary waits for it."""
+        """Count tokens with the tokeniser alone, so that no summary waits for the encoder."""
         counted: list[int] = tokeniser_of(self.inputs).count_tokens(texts).tolist()
         return counted
 
@@ -147,7 +147,7 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
         return counts
 
     def rows_of_block(self, label: str, planned: Range | None) -> RowRange:
-        """Return the number of summaries of a block, and of new ones. planned: the segments, if they are only planned.
+        """Return how many summaries a block has, and how many are new. planned: the expected segments; None if known.
 
         If all are new, bounds or hyperplanes have changed, and some summaries may still be the same.
         """
@@ -179,7 +179,10 @@ def estimate(part: Part[SummarySettings], expected: Expected) -> Estimate:
 
 
 def _tokens_of_texts(part: Part[SummarySettings], rows: RowRange) -> Range:
-    """Return bounds of the tokens of all texts to summarise: half and twice the embedder's count in passages."""
+    """Return bounds of the tokens of all texts to summarise.
+
+    For passages, these are half and twice the embedder's count; the lower bound is 0 if summaries may be reused.
+    """
     settings = part.settings
     if settings.layer > 1:
         return Range(0, 2 * rows.fresh.high * settings.largest * most_output(settings.summariser["tokens"]))

@@ -34,7 +34,7 @@ _READ = 96
 
 
 def texts_of(part: Part[Any], digests: Mapping[str, str], chosen: pa.Array | None = None) -> Iterator[tuple[str, str]]:
-    """Yield ids and texts of a shard's passages, as embedded, or of a block's summaries. chosen: ids; None: all."""
+    """Yield ids and texts of a shard's passages, as embedded, or of a block's summaries. chosen: ids; None for all."""
     if "summaries" in digests:
         table = _summaries(part.store.url, digests["summaries"])
     elif chosen is None:

@@ -1,7 +1,8 @@
 """Stage `lsh_vectors`: the vectors of a group of summaries, by which questions find them (EraRAG, section III.D).
 
-No layer waits for vectors, so those of all layers are made at once. Vectors in earlier parts are found by text. They
-are stored as float16, which halves their size and changes a cosine by at most 1e-4; copied vectors keep their bits.
+No layer waits for vectors, so the vectors of all layers are made together. A text's vector is reused from an earlier
+part that has the same text. Vectors are stored as float16, which halves their size and changes a cosine by at most
+1e-4; copied vectors keep their bits.
 """
 
 from __future__ import annotations

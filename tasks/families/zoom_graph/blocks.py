@@ -4,9 +4,10 @@ A block has the pairs whose lower row is in its cell. About one in ROWS_PER_BLOC
 centre, and a row is in the cell of its nearest centre, ties by name. Names are hashes, so centres are spread like the
 rows. A changed row changes the links of similar rows, and these are in a few cells.
 
-Other divisions of the corpus techdocs do worse. In blocks by name, every block has links of every region, and a few
-changed rows rewrite all blocks. Tries over hyperplanes hardly keep more neighbours together, since each plane cuts
-through a neighbourhood. The cell nearest to both rows of a pair is no better than that of one of them.
+Other ways to divide the links of the corpus techdocs did worse. In blocks by name, every block has links of every
+region, and a few changed rows rewrite all blocks. Tries over hyperplanes hardly keep more neighbours together, since
+each plane cuts through a neighbourhood. Assigning a pair to the cell nearest to both rows is no better than using the
+cell of one row.
 """
 
 from __future__ import annotations

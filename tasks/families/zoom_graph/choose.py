@@ -60,7 +60,7 @@ class LinkRule:
         return rows <= self.exact_rows
 
     def sampled(self, rows: int) -> int:
-        """Return how many rows, from the first on, are used to compute the moments of `rows` rows."""
+        """Return how many of the first rows are used to compute the moments of `rows` rows."""
         return rows if self.is_exact(rows) else min(self.sample, rows)
 
 
@@ -87,7 +87,7 @@ class LinkedRows:
 
 
 def order_of(names: NDArray[np.uint64]) -> Rows:
-    """Order the rows by name. Rows that share a name, 64 bits of a hash, cannot be told apart: they have no links."""
+    """Return the rows ordered by name, without rows that share a name (64 bits of a hash): they have no links."""
     order = names.argsort(kind="stable")
     if len(names) > 1:
         ordered = names[order]
@@ -291,7 +291,7 @@ class Coding:
         return _compact(keys, stay)
 
     def merged(self, lists: list[Keys], cap: int) -> Keys:
-        """Merge lists with at most `cap` choices of a row each into the first `cap` of each row, in order."""
+        """Merge lists, each with at most `cap` choices of a row, into the first `cap` choices of each row, in order."""
         if len(lists) == 1:
             return lists[0]
         keys = np.concatenate([np.empty(0, dtype=np.int64), *lists])
@@ -448,7 +448,7 @@ class _Before:
         return keys
 
     def joining(self, products: Floats, rows: Rows, first: int, coding: Coding) -> Keys:
-        """Return the new rows that may be among the choices of unchanged ones: those above their bounds.
+        """Return the choices of new rows that unchanged rows may make: those with a similarity that reaches the bound.
 
         products: the products of new rows with a tile of all rows that begins with the row `first`.
         """
@@ -467,7 +467,7 @@ class _Before:
 
 
 def _nearest(coding: Coding, rows: Rows, first: int, products: Floats, limits: Rows, cap: int) -> Keys:
-    """Return the choices of some rows within a tile, in order. products: those with the tile, which are modified."""
+    """Return the choices of some rows within a tile, in order. products: the rows' products with the tile; modified."""
     (inside,) = ((rows >= first) & (rows < first + products.shape[1])).nonzero()
     products[inside, rows[inside] - first] = -2 * UNIT
     owners, partners = (products >= ((limits + 1) * STEP).astype(np.float32)[:, None]).nonzero()

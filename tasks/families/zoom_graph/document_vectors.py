@@ -19,7 +19,7 @@ from tasks.core.stage import Input, Output, Outputs, Part, Stage, shared_tables
 
 
 def mean_vectors(owners: NDArray[np.int64], vectors: NDArray[np.float32], documents: int) -> NDArray[np.int16]:
-    """Return each document's normalised mean vector, on the grid. owners: each vector's document, in groups."""
+    """Return each document's mean vector, normalised and on the grid. owners: each vector's document, in runs."""
     sums = np.zeros((documents, vectors.shape[1]))
     first = np.flatnonzero(np.diff(owners, prepend=-1))
     sums[owners[first]] = np.add.reduceat(vectors, first, axis=0, dtype=np.float64) if len(first) else 0.0

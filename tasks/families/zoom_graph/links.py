@@ -64,7 +64,7 @@ class PreviousLinks:
 
 @dataclass(frozen=True)
 class ZoomLinkSettings(compare.CompareLinkSettings):
-    """The settings of one kind of links. choices: the packs of all ranges, in order; none if rows are compared here."""
+    """The settings of one kind of links. choices: the packs of all ranges, in order; empty if no ranges were made."""
 
     choices: tuple[str, ...] = worker_arg(())
 
@@ -153,7 +153,10 @@ def state_of(
 
 
 def known_links(state: Block, rows: LinkedRows, blocks: Mapping[bytes, Block], rule: LinkRule) -> PreviousLinks | None:
-    """Read links from a private pack, its rows and blocks (by digest, others ignored); None if they do not match."""
+    """Return the links of a private pack; None if its rows or blocks do not match.
+
+    blocks: blocks of links by digest; the blocks that the pack does not list are ignored.
+    """
     centres = dict(zip((one.tobytes() for one in state["blocks"]), state["centres"].tolist(), strict=True))
     n = len(rows)
     if not centres.keys() <= blocks.keys() or n != len(state["sums"]):

@@ -1,12 +1,12 @@
 """The limit of a row's links: mean plus standard deviations of exp(cos) over all other rows (ZoomRAG, section 3.1).
 
-Up to `exact_rows` rows the moments are exact sums of integers, exp(cos) - 1 in units of 1 / UNITS by a table, so that
+Up to `exact_rows` rows, the moments are exact sums of integers: exp(cos) - 1 in units of 1 / UNITS, from a table. So
 removing an added row restores them exactly. For more rows, exp(cos) is split into its second-order polynomial, whose
 moments follow exactly from the sum and the Gram matrix of the vectors, and a remainder, estimated from a sample: the
-rows with the smallest names. The moments of the remainder are sums of integers by a table, too.
+rows with the smallest names. The moments of the remainder are sums of integers from a table, too.
 
 A limit is a similarity in steps, rounded to a multiple of GRAIN, 0.001 of cosine. So of the rows with fewer links than
-they may choose, few have another limit after a refresh, and only these are compared with all rows again.
+they may choose, few get a different limit in a refresh, and only these are compared with all rows again.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class Moments:
         return cls(np.zeros(rows, dtype=np.int64), np.zeros(rows, dtype=np.int64), sampled)
 
     def add(self, products: Floats, columns: NDArray[np.intp], first: int = 0, sign: int = 1) -> None:
-        """Add the products of rows with a tile, `(m, w)`, to the moments of columns; sign -1 subtracts them.
+        """Add the products of rows with a tile, `(m, w)`, to the moments of rows of the tile; sign -1 subtracts them.
 
-        columns: row numbers, ascending. first: the row with which the tile begins.
+        columns: the rows to update, ascending; rows outside the tile are ignored. first: the tile's first row.
         """
         for sums, squares, at in self._sums(products, 0):
             mine = columns[slice(*columns.searchsorted((first + at.start, first + at.stop)))]
@@ -72,7 +72,7 @@ class Moments:
             self.squares[rows] += squares
 
     def limits(self, rows: Rows, threshold: float) -> Rows:
-        """Return the limits of some rows, from the exact moments of their n - 1 others."""
+        """Return the limits of some rows, from their exact moments over the n - 1 other rows."""
         others = max(len(self.sums) - 1, 1)
         sums, squares = self.sums[rows], self.squares[rows]
         mean = sums / others

@@ -81,9 +81,10 @@ def seconds_of(
 
 
 def _wall(ended: list[StoredRun], low: float, high: float, workers: int) -> tuple[float, float]:
-    """Return wall-clock bounds for seconds of work: the best past ratio of wall time to work, plus an overhead.
+    """Return bounds of the wall-clock time for `low` to `high` seconds of work.
 
-    The upper bound includes the least overhead of any past run over fully busy workers.
+    The work is scaled by the best past ratio of wall time to work. The lower bound adds the smallest past overhead. The
+    upper bound adds the largest, but at least the smallest time that a past run took beyond that of fully busy workers.
     """
     took = []
     for run in ended:

@@ -37,7 +37,7 @@ and a factor on the largest of a few answers."""
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The mean, deviation and maximum of the input and output tokens of one task's answers. answers: the number."""
+    """The mean, deviation and maximum of the input and output tokens of one task's answers. answers: their number."""
 
     answers: int
     mean: tuple[float, float]

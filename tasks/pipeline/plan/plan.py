@@ -62,9 +62,10 @@ class PlanSettings(Record):
 class PlanParts:
     """The numbers of parts and vectors to be made and to be reused.
 
-    Groups of nodes that are not computed yet are assumed to be as many as in the previous version. certain: excludes
-    parts that may be reused after all, since their inputs are made again and may turn out the same, and parts that may
-    not be needed: layers, and groups of nodes that are not computed yet.
+    Groups of nodes that are not computed yet are assumed to be as numerous as in the previous version. certain: the
+    number of parts that will certainly be made. It excludes parts that may be reused after all, since their inputs are
+    made again and may turn out the same, and parts that may not be needed: layers, and groups of nodes that are not
+    computed yet.
     """
 
     made: int = 0

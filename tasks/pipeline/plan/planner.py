@@ -1,8 +1,8 @@
 """The planner runs the stages of a build over an overlay of its store, and estimates expensive stages.
 
 A plan uses the code of a build: a `Planner` is a run whose store writes to a temporary folder. Cheap stages (ingest,
-split, recognise, resolve, the encoder's conversion) run if a part is missing. For the others, the parts to be made
-follow from their inputs. The content of such a part is unknown, so its digest is a placeholder that is in no receipt,
+split, recognise, resolve, the encoder's conversion) run if a part is missing. For the others, a part's inputs determine
+whether it must be made. The content of such a part is unknown, so its digest is a placeholder that is in no receipt,
 and every stage that reads it makes its own part again.
 
 Language models are never called. If the recogniser is a language model, rules replace it; if extraction uses one,
@@ -155,7 +155,7 @@ class Planner(CorpusRun):
         return super().wants_layer(stage, label, wants_another, parts, table)
 
     def mark_uncertain(self, stage: str = "") -> None:
-        """Mark the following parts, up to the next part of the whole corpus, as possibly unnecessary."""
+        """Mark a stage's parts, or all parts up to the next whole-corpus part, as possibly unnecessary."""
         if stage:
             self._stages_in_doubt.add(stage)
         else:

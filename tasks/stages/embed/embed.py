@@ -131,7 +131,8 @@ def missing_passages(
 ) -> list[list[int]]:
     """Group the rows of equal passages that must be encoded because a passage or sentence vector is missing.
 
-    `spans[i]` are the sentences of passage i; `spans_available` masks the available vectors of all sentences, in order.
+    `spans[i]` are the sentences of passage i. `available` and `spans_available` are masks of the passages, and of the
+    sentences of all passages in order, whose vectors exist.
     """
     bounds = np.cumsum([0, *(len(passage_spans) for passage_spans in spans)])
     missing: dict[tuple[bytes, tuple[Span, ...]], list[int]] = {}
@@ -152,15 +153,15 @@ class TextVectors:
     keys: str = "text_keys"
 
     def reusable(self, part: Part[Any], array: str = "vectors") -> Vectors:
-        """Return the rows of an array in the packs of earlier parts."""
+        """Return the vectors in earlier parts, looked up by row key. array: the name of their array in the packs."""
         return Vectors((pack[self.keys], pack[array]) for pack in part.reusable_packs())
 
     def encodes(self, part: Part[Any], expected: Expected) -> EncoderTexts:
-        """Return the texts without a vector."""
+        """Return the part's texts that have no reusable vector."""
         return texts_to_send(part, unknown_texts(self.texts(part), self.reusable(part)))
 
     def estimate(self, part: Part[Any], expected: Expected) -> Estimate:
-        """Return the exact number of vectors to compute."""
+        """Return the exact numbers of vectors to compute and to reuse."""
         keys = [row_key(text) for text in self.texts(part)]
         computed = len(missing_texts(keys, self.reusable(part).holds(keys)))
         return Estimate(counts={"vectors_made": computed, "vectors_reused": len(keys) - computed})
@@ -173,7 +174,7 @@ def embed_texts(
     dimension: int,
     dtype: DTypeLike = np.float32,
 ) -> tuple[NDArray[Any], list[bytes], int]:
-    """Return the texts' vectors (n, d), their row keys, and the number of computed vectors (one for equal texts)."""
+    """Return vectors (n, d), their row keys, and how many were computed; equal texts are computed once."""
     keys = [row_key(text) for text in texts]
     vectors = np.empty((len(texts), dimension), dtype=dtype)
     copied = reusable.copy_into(keys, vectors)
@@ -189,7 +190,7 @@ def embed_texts(
 def wanted_texts(
     passages: Sequence[str], sentences: Sequence[str], known_passages: Vectors, known_sentences: Vectors
 ) -> dict[bytes, str]:
-    """Return the distinct texts among passages and sentences without a reusable vector, by key."""
+    """Return the distinct passages and sentences that have no reusable vector, by row key."""
     missing: dict[bytes, str] = {}
     for texts, reusable in ((passages, known_passages), (sentences, known_sentences)):
         keys = [row_key(text) for text in texts]
@@ -228,9 +229,9 @@ def embed_passages(
 ) -> tuple[Floats, list[bytes], Directions, list[bytes], int]:
     """Return the vectors of passages and, pooled in the same pass, the directions of their sentences.
 
-    `spans[i]` are the sentences of `texts[i]`, as offsets in it. A passage is encoded if its own vector or one of its
-    sentences' is missing. Returns passage vectors, their keys, sentence directions in order, their keys, and the number
-    of vectors computed.
+    `spans[i]` are the sentences of `texts[i]`, as (start, end) offsets. A passage is encoded if its vector or the
+    vector of any of its sentences is missing. Returns passage vectors, their keys, sentence directions in order, their
+    keys, and the number of vectors computed.
     """
     keys = [row_key(text) for text in texts]
     span_keys = [
@@ -264,7 +265,7 @@ def keys_array(keys: Sequence[bytes]) -> Keys:
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedStageSettings(EncoderSettings):
-    """sentences: `pooled` or `separate`, as in the configuration."""
+    """Settings of the `embed` stage. sentences: `pooled` or `separate`, as in the configuration."""
 
     sentences: str
     title_in_passage: bool
@@ -344,7 +345,7 @@ def _pieces(
     position: NDArray[np.integer],
     arrays: Mapping[str, NDArray[Any]],
 ) -> dict[str, dict[str, NDArray[Any]]]:
-    """Cut the arrays into pieces. owner: the document of each passage. position: the passage of each sentence."""
+    """Cut the arrays into pieces. owner: the row of each passage's document. position: of each sentence's passage."""
     rows = {"passage": np.bincount(owner, minlength=len(documents))}
     rows["sentence"] = np.bincount(owner[position], minlength=len(documents))
     of = {name: name.removesuffix("_keys").removesuffix("s") for name in arrays}

@@ -1,4 +1,4 @@
-"""Stage `passage_codes`: the codes that a reader scans for the nearest passages, a quarter as large as the vectors.
+"""Stage `passage_codes`: codes, a quarter the size of the vectors, that a reader scans to find the nearest passages.
 
 Each passage has one code: its vector plus that of its document's title, weighted as in dense retrieval
 (`indexmill.retrieve.code_scan`), so that one scan ranks by both.

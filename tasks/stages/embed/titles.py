@@ -1,7 +1,8 @@
 """Stage `embed_titles`: the directions of the titles of a shard's documents.
 
-The pack `titles` also has the document of each passage, so that a reader needs no table. A title is truncated as it is
-before a passage (`tasks.stages.split.split.title_prefix`). Vectors in earlier parts are copied.
+The pack `titles` also has the document of each passage, so that a reader needs no table. A title is truncated in the
+same way as a title embedded with a passage (`tasks.stages.split.split.title_prefix`). Vectors in earlier parts are
+copied.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tasks.stages.split.split import title_prefix
 
 
 def embedded_title(title: str) -> str:
-    """Return the embedded part of a title; empty for an empty title."""
+    """Return the part of a title that is embedded; empty for an empty title."""
     return title_prefix(title).removesuffix("\n")
 
 

@@ -1,7 +1,7 @@
 """The extraction of a passage, and the four tables that store it.
 
-Two families use it: NodeRAG's decomposition reads units with their entities and relations, and ArchRAG's knowledge
-graph reads types and descriptions. Ids are derived from content, so that an unchanged passage keeps its rows.
+Two families read these tables: NodeRAG's decomposition reads units with their entities and relations, and ArchRAG's
+knowledge graph reads types and descriptions. Ids are derived from content, so that an unchanged passage keeps its rows.
 """
 
 from __future__ import annotations

@@ -87,10 +87,11 @@ def shortened(text: str, longest: int = _LONGEST_TEXT) -> str:
 def extract(text: str, sentences: Sequence[tuple[int, int, int]], mentions: Sequence[PassageMention]) -> Extraction:
     """Extract entities and units from a passage. sentences: ordinal, start and end; mentions: in text order.
 
-    A unit is a sentence with its entities; a sentence without entities gets the subjects of the title or of the text
-    above. The words between two consecutive names are a relation from the first to the second if they are few, are
-    within one clause, and do not merely join the names. An entity is described by the sentence with the highest score,
-    and by a second sentence if both are short. Sentences that begin with the entity, or have many words, score high.
+    A unit is a sentence with its entities. A sentence that names no entity gets the title's subjects or, if there are
+    none, the last subject above it. The words between two consecutive names are a relation from the first to the second
+    if they are few, are within one clause, and do not merely join the names. An entity is described by the sentence
+    with the highest score, and by a second sentence if both are short. Sentences that begin with the entity, or have
+    many words, score high.
     """
     linked = [mention for mention in mentions if mention.kind not in UNLINKED_KINDS]
     titles = tuple(dict.fromkeys(mention.name for mention in linked if mention.kind == "title"))

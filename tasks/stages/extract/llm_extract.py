@@ -79,7 +79,7 @@ class Extractor:
     relations: Prompt
 
     def fingerprint(self, settings: LlmSettings) -> dict[str, Any]:
-        """Return the key of the extraction. Answers are not part of it: they may vary, and the ledger stores them."""
+        """Return the fingerprint of the extraction. Answers are not part of it: they vary, and are in the ledger."""
         prompts = {_EXTRACT: self.extract[1], _RELATIONS: self.relations[1]}
         return {**settings.shaping(), "version": _VERSION, "prompts": prompts, "fallback": dict(FALLBACK)}
 
@@ -173,7 +173,7 @@ class ExtractionDraft:
         return draft
 
     def add_mended(self, relations: Sequence[Mapping[str, Any]]) -> None:
-        """Add the repaired relations of an answer (schema MENDED), each once; count and drop those still malformed."""
+        """Add each repaired relation of an answer (schema MENDED) once; count and drop those not repaired."""
         remaining = dict(enumerate(self.malformed, 1))
         self.malformed = []
         for relation in relations[: 2 * _MOST_MALFORMED]:
@@ -228,7 +228,7 @@ class ExtractionDraft:
         return True
 
     def _may_be_mended(self, parts: Mapping[str, str]) -> bool:
-        """Return True if there are entities, and each end is empty, contains an entity's name or is part of one."""
+        """Return whether a relation may be repaired: each end is empty, contains a known name, or is part of one."""
         names = [f" {name} " for name in self.entities]
         for end in ("source", "target"):
             words = " ".join(canonical_words(parts[end]))
@@ -238,7 +238,7 @@ class ExtractionDraft:
 
 
 def _surface(stated: str, text: str, title: str, words: str) -> str:
-    """Return a name as written in the passage or title, or as stated if only its words match; otherwise empty."""
+    """Return a name as the passage or title writes it, or as stated if `words` contains its words; otherwise empty."""
     for where in (text, title):
         place = place_of(stated, where)
         if place is not None:
@@ -303,7 +303,7 @@ def _rows(texts: Texts) -> Iterator[tuple[str, str, str]]:
 
 @dataclass(frozen=True, kw_only=True)
 class LlmExtractSettings(ExtractorSettings):
-    """Settings of the `extract` stage. prompts: the two prompts. asking: the access to the model."""
+    """Settings of the `extract` stage. prompts: the two prompts. asking: the settings and quota of model calls."""
 
     prompts: Extractor = worker_arg()
     asking: LlmAccess = worker_arg()
@@ -354,11 +354,11 @@ def _requests(part: Part[LlmExtractSettings]) -> Iterator[Request]:
 
 
 def estimate(part: Part[LlmExtractSettings], expected: Expected) -> Estimate:
-    """Return the number of calls to the model, and bounds of the tokens. Reads only the ledger.
+    """Return the number of calls to the model, and bounds on the number of tokens. Reads only the ledger.
 
-    If the ledger has an answer or a refusal for every request, the part is built from them. Otherwise extraction
-    without a model replaces missing answers, so that later stages can be estimated. A passage may need a repaired
-    answer, a second request, and a repair of the second answer.
+    If the ledger has an answer or a refusal for every request, the tables are exact. Otherwise extraction without a
+    model replaces the missing answers, so that later stages can be estimated. A passage may need a repaired answer, a
+    second request, and a repair of the second answer.
     """
     asking = part.settings.asking
     look_up = LedgerAnswers(part.store, asking.settings.shaping(), retry_refused=asking.retry_refused)

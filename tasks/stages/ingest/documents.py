@@ -1,11 +1,12 @@
 """Turn a record into a document, or reject it with a reason: a pure function of the record and the settings.
 
-The document depends neither on its record's file nor on the order in that file: `source` comes from the record itself.
-Texts stay unchanged, except that Windows line endings become LF, and locations are adjusted to that.
+A document depends neither on the file that its record comes from nor on the order of records in that file: `source`
+comes from the record itself. Texts stay unchanged, except that Windows line endings become LF; locations are adjusted
+accordingly.
 
 Page locations are as untrusted as the text. An invalid box (a side that is not a finite number, or sides in the wrong
-order) is dropped, since the page alone is a citation. Starts that do not ascend or are beyond the text, and pages
-below 1, can only come from a faulty extractor: the document is rejected rather than cited wrongly.
+order) is dropped, since the page alone suffices for a citation. Starts that do not ascend or are beyond the text, and
+pages below 1, can only come from a faulty extractor: the document is rejected rather than cited wrongly.
 """
 
 from __future__ import annotations
@@ -87,8 +88,8 @@ class SourceRow:
     """One record of a file.
 
     line: the line, Parquet row or array element, counted from 1; None for a whole file. place: the beginning of a
-    rejection's detail if `line` alone does not identify the record. front_matter_left_out: whether front matter cannot
-    be read, and so is in neither text nor metadata. locations: the locations of an extracted text.
+    rejection's detail if `line` alone does not identify the record. front_matter_left_out: True if the front matter was
+    dropped because it cannot be read. locations: the locations of an extracted text.
     """
 
     line: int | None
@@ -100,7 +101,7 @@ class SourceRow:
 
 @dataclass(frozen=True, slots=True)
 class RejectedRow:
-    """A rejected row or, without a line, the rejected rest of a file. `detail` is at most 300 characters."""
+    """A rejected row or, if `line` is None, the rejected file or rest of a file. `detail` is at most 300 characters."""
 
     line: int | None
     document_id: str | None
@@ -187,7 +188,7 @@ def _identifier(record: Mapping[str, Any], field: str) -> str:
 
 
 def _number(value: int | float | decimal.Decimal, reason: str) -> str:
-    """Return the decimal digits of a number. 7 and 7.0 are the same id, as JSON does not distinguish them."""
+    """Return a number as decimal digits, for an id. 7 and 7.0 give the same id, as JSON does not distinguish them."""
     if isinstance(value, int):
         return str(value)
     if not math.isfinite(value):
@@ -209,7 +210,7 @@ def _text(record: Mapping[str, Any], field: str) -> str:
 
 
 def _locations(locations: Sequence[Location], raw: str) -> tuple[Location, ...]:
-    """Adjust locations to LF line endings; the last of equal starts counts. raw: the text with its own endings."""
+    """Adjust locations to LF line endings; of several with one start, the last counts. raw: the original text."""
     ends = [match.start() for match in re.finditer("\r\n", raw)] if "\r" in raw else []
     before = 0
     valid: list[Location] = []
@@ -300,7 +301,7 @@ def _object(value: Any, field: str) -> dict[str, Any]:
 
 
 def plain(metadata: Mapping[Any, Any], most: int) -> dict[str, Any]:
-    """Return metadata as plain JSON. Raises ValueError for other values, or for over `most` values and characters."""
+    """Return metadata as plain JSON. Raises ValueError if impossible, or for more than `most` values and characters."""
     try:
         value: dict[str, Any] = _Plain(most).value(metadata, 0)
     except _RefusedError as refused:

@@ -21,12 +21,12 @@ _PIECE = 1 << 20
 
 
 def needs_fetching(file: SourceFile) -> bool:
-    """Return whether a file must be copied: whether it is remote, not a record source, and not misnamed."""
+    """Return whether a file must be copied: it is remote, is not a record source, and its name is valid UTF-8."""
     return file.place is not None and file.kind not in (RECORDS, MISNAMED)
 
 
 def fetched(files: Sequence[SourceFile], folder: Path) -> tuple[list[SourceFile], dict[int, Cut]]:
-    """Copy the remote files into a folder. Returns all files, and the cuts of the files that cannot be fetched.
+    """Copy the remote files into a folder. Returns all files, and the cuts of files not fetched, by file number.
 
     Raises SourceError if a source cannot be read at all, DiskFull if there is no space for the copies, StoppedError if
     this call's executor is asked to stop.

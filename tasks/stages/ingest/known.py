@@ -41,7 +41,7 @@ _ROWS_PER_BUCKET = 2_000
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """A file as a version read it. details: the digest of metadata from outside the file's bytes; empty if none."""
+    """A file as a version read it. details: the digest of metadata that its source states; empty if there is none."""
 
     source: str
     path: str
@@ -106,7 +106,7 @@ class PreviousReading:
         return frozenset(kind for kind, then in self.record.formats.items() if then == format_digest(kind, settings))
 
     def documents_near(self, label: str) -> tuple[str, ...]:
-        """Return the previous tables that may contain documents of a current shard: labels are paths in one trie."""
+        """Return the previous tables that may share documents with a shard: one label is a prefix of the other."""
         return tuple(
             digest for shard, digest in self.documents.items() if shard.startswith(label) or label.startswith(shard)
         )
@@ -121,7 +121,7 @@ class PreviousReading:
 
 
 def known_of(store: Store, manifest: Manifest) -> PreviousReading | None:
-    """Return what a version read; None if there is no record of it, or blobs of it or of the documents are missing.
+    """Return what a version read; None if the record is missing, or if any blob of the record or documents is missing.
 
     A damaged blob is removed, so that the next run writes it again.
     """
@@ -174,9 +174,10 @@ def reading_record(
     refused: pa.Table,
     cursors: Mapping[str, Any],
 ) -> ReadingRecord:
-    """Store what a run read from its sources, and return its record. files: those whose rows the next build may copy.
+    """Store what a run read from its sources, and return its record.
 
-    rows (schema CARRIED_ROW), refused (schema QUARANTINE): may include rows of other files, which are dropped.
+    files: all files read; those with a token or a cursor are recorded, so that the next build may copy their rows. rows
+    (schema CARRIED_ROW), refused (schema QUARANTINE): may include rows of other files, which are dropped.
     """
     files = [file for file in files if file.token or file.source in cursors]
     names = {file.name for file in files}

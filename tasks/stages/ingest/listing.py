@@ -1,4 +1,4 @@
-"""Lists the files of a whole corpus: local files, and files of other sources.
+"""Lists all files of a corpus: local files, and files of other sources.
 
 A record source, such as a database, is listed as one file of the kind `RECORDS`. Nothing is read here, except web
 pages, which must be requested to detect changes.

@@ -9,7 +9,7 @@ import zstandard
 
 
 def lacks_memory(error: BaseException) -> bool:
-    """Return whether an error means that memory ran out, so that nothing is wrong with the file."""
+    """Return whether an error means that memory ran out, rather than that the file is faulty."""
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     if isinstance(error, zlib.error):

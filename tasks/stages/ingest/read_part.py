@@ -1,8 +1,8 @@
-"""Stage `read`: the documents of slowly read files, such as PDF, stored as a part.
+"""Stage `read`: the documents of files that are slow to read, such as PDF, stored as a part.
 
 The key hashes the files' version tokens (`SourceFile.token`), the formats' versions and the settings, so that a resumed
-build does not read a file again. Only this build uses the parts: the next one copies the unchanged documents of the
-previous version, wherever they came from (`tasks.stages.ingest.known`).
+build does not read a file again. Only the current build uses the parts: the next build copies the unchanged documents
+of the previous version, wherever they came from (`tasks.stages.ingest.known`).
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ _READ = pa.schema([*DOCUMENTS, pa.field("file", pa.string(), nullable=False)])
 
 @dataclass(frozen=True, kw_only=True)
 class ReadPartSettings(StageSettings):
-    """formats: for each format, the digest of what determines its rows. files, corpus: what to read, and how."""
+    """Settings of the `read` stage. formats: by format, the digest of everything that determines its rows.
+
+    files, corpus: the files to read, and the settings for reading them.
+    """
 
     formats: Mapping[str, str]
     files: tuple[SourceFile, ...] = worker_arg()
@@ -52,7 +55,7 @@ def is_read_as_part(file: SourceFile) -> bool:
 
 
 def specs(files: Sequence[SourceFile], settings: CorpusSettings) -> list[PartSpec]:
-    """Return the parts that read some files. A name's hash determines the file's part: a new file changes few parts."""
+    """Return the parts that read some files. A file's part depends on its name's hash: a new file changes few parts."""
     by_name = {file.name: file for file in files}
     names = sorted(by_name)
     weights = np.array([by_name[name].size + _FILE_COST for name in names], np.int64)

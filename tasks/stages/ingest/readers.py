@@ -164,7 +164,7 @@ def _is_json(line: bytes) -> bool:
 
 
 def _json_array(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """Yield the rows of an array, numbered by element, since the array may be a single line; details name the lines."""
+    """Yield the rows of an array, numbered by element, since an array may be one line; details also name the line."""
     with _open_decompressed(source) as stream:
         try:
             for element in elements(stream, settings.max_line_bytes):
@@ -194,7 +194,7 @@ class _TooLargeError(Exception):
 class _CsvLines:
     """An iterator over lines for csv.reader.
 
-    A row over the limit is skipped to its end, where the number of its quotes is even.
+    A row over the limit is skipped to its end: the first line after which its quotes are balanced.
     """
 
     def __init__(self, lines: Iterator[tuple[int, bytes, int | None]], limit: int) -> None:
@@ -291,7 +291,7 @@ def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _with_a_footer(stream: io.BufferedReader) -> io.BufferedReader:
-    """Return the rewound stream. Raises OSError if the footer, which Arrow reads at once, is too long."""
+    """Return the rewound stream. Raises OSError if the footer, which Arrow reads in one piece, is too long."""
     stream.seek(-min(8, stream.seek(0, os.SEEK_END)), os.SEEK_END)
     length = int.from_bytes(stream.read(4), "little")
     stream.seek(0)
@@ -441,7 +441,7 @@ def _open_decompressed(source: SourceFile) -> io.BufferedReader:
 def _lines(stream: io.BufferedReader, limit: int, *, blank: bool = True) -> Iterator[tuple[int, bytes, int | None]]:
     """Yield (number, line, None); for a line over the limit (number, its beginning, the number of quotes in the rest).
 
-    blank: whether to yield blank lines too; skipping many of them is much faster.
+    blank: whether to yield blank lines too; skipping many blank lines is much faster.
     """
     number = 0
     while line := stream.readline(limit + 1):

@@ -35,13 +35,13 @@ def failed_files(refused: pa.Table) -> list[str]:
 
 
 def unread_files(refused: pa.Table) -> list[str]:
-    """Return the files that could not be read to the end and may have further documents."""
+    """Return the files that could not be read to the end and may contain more documents."""
     further = pc.and_(_refused_for(refused, COSTLY), pc.is_null(refused["document_id"]))
     return _files(refused, pc.or_(further, pc.equal(refused["reason"], "unreadable-file")))
 
 
 def reasons_of(refused: pa.Table) -> str:
-    """Return the most frequent reasons of rows (schema QUARANTINE) with counts, such as `10 no-text, 2 not-json`."""
+    """Return the most frequent reasons in rejected rows (schema QUARANTINE), such as `10 no-text, 2 not-json`."""
     ranking = _ranked(refused)
     named = [f"{count} {reason}" for reason, count in ranking[:_REASONS_NAMED]]
     if rest := sum(count for _, count in ranking[_REASONS_NAMED:]):
@@ -65,7 +65,7 @@ def example_of(refused: pa.Table) -> str:
 
 
 def summary_of(refused: pa.Table, further: str = "") -> str:
-    """Return a message on the rejected rows: their number, the reasons, `further`, and an example."""
+    """Return a message about rejected rows: number, reasons and example. further: text to add after the reasons."""
     rows = counted(refused.num_rows, "row was", "rows were")
     reasons, example = reasons_of(refused), example_of(refused)
     return f"{rows} refused ({reasons}){further}, such as {example}. `indexmill quarantine` lists them"

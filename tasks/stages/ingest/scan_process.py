@@ -213,7 +213,7 @@ def take(most_bytes: float = math.inf) -> ScanProcess:
 
 
 def _forked() -> None:
-    """In a forked process, leave the children to the process that started them, and let them end with it."""
+    """In a forked process, leave the scan processes to its parent, and let them end with the parent."""
     for process in _every:
         process.connection.close()
     _inherited.extend(_idle)

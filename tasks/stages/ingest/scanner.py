@@ -77,7 +77,7 @@ def _scanned(
 
 
 def _lacked_memory(error: BaseException | None) -> bool:
-    """Return whether the memory limit, which has been lifted, caused an error, such as a library's failed import.
+    """Return whether the memory limit caused an error, such as a library's failed import; the limit has been lifted.
 
     A missing or broken library cannot be imported without the limit either.
     """

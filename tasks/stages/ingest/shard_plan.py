@@ -227,7 +227,7 @@ def quarantine_of(planned: ShardPlan, spill_folder: str | os.PathLike[str]) -> p
 
 
 def refused_of(planned: ShardPlan, spill_folder: str | os.PathLike[str]) -> pa.Table:
-    """Return the rows that scans rejected (schema QUARANTINE), without duplicates and poison documents."""
+    """Return the rows that scans rejected (schema QUARANTINE); duplicates and poison documents are not included."""
     files = [Path(spill_folder) / quarantine_file(name) for name in planned.scans]
     return pa.concat_tables([QUARANTINE.empty_table(), *(open_spilled(file).read_all() for file in files)])
 
@@ -323,7 +323,8 @@ class _ScannedRows:
     ) -> tuple[str, ...]:
         """Write the rows of this corpus, for the next version.
 
-        Returns the files with documents in this version that were not read for it and are not in the previous version.
+        Returns the unchanged files that must be read after all: the previous version does not store documents that this
+        version takes from them.
         """
         wins = np.zeros(int(self._starts[-1]), dtype=bool)
         wins[winners] = True

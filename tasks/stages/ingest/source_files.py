@@ -171,7 +171,7 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
 
 
 def with_distinct_names(files: Collection[SourceFile], name_of: Callable[[SourceFile], str]) -> list[SourceFile]:
-    """Return the files, in which `name_of` names the files that share a name."""
+    """Return the files; if several have the same name, `name_of` renames each of them."""
     times = Counter(file.name for file in files)
     return [replace(file, name=name_of(file)) if times[file.name] > 1 else file for file in files]
 
@@ -216,7 +216,7 @@ def source_of(settings: SourceSettings, scratch: str) -> FileSource:
 
 
 def batches(files: Iterable[SourceFile]) -> Iterator[tuple[SourceFile, ...]]:
-    """Yield the files in order, in groups large enough for a task each: small files share a group."""
+    """Yield the files in order, in groups for one task each; small files share a group."""
     group: list[SourceFile] = []
     size = 0
     for file in files:
@@ -401,7 +401,7 @@ def _leads_to(path: str, within: tuple[str, ...]) -> str:
 
 
 def _token(status: os.stat_result, link: str = "") -> str:
-    """Return a file's version token; empty for a file so new that its times may not show another change."""
+    """Return a file's version token; empty if it changed so recently that its times may not show another change."""
     changed = max(status.st_mtime_ns, status.st_ctime_ns)
     if time.time_ns() - changed < _SETTLED * 1e9:
         return ""
@@ -444,6 +444,6 @@ def _below(path: str, root: str) -> str:
 
 
 def asked_for(path: str, patterns: Iterable[str]) -> bool:
-    """Return False for a file of a format, such as code, that is read only if a pattern ends in its suffix."""
+    """Return True unless a file's format, such as code, is read only if a pattern ends in its suffix, and none does."""
     suffix = os.path.splitext(path.lower())[1]  # noqa: PTH122 - a name, not a path
     return suffix not in _NAMED_ONLY or any(pattern.lower().endswith(suffix) for pattern in patterns)

@@ -1,8 +1,9 @@
 """Scans: corpus files become documents in a spill folder, in bounded memory.
 
-`scan` reads some files and spills their documents to disk; many scans may run at once on any worker. `carry` copies the
-previous version's rows of unchanged files, and `respill` the rows of a part (`tasks.stages.ingest.read_part`).
-`tasks.stages.ingest.shard_plan` selects documents among the rows; `tasks.stages.ingest.spill_files` names the files.
+`scan` reads some files and spills their documents to disk; many scans may run concurrently on any workers. `carry`
+copies the previous version's rows of unchanged files, and `respill` the rows of a part
+(`tasks.stages.ingest.read_part`). `tasks.stages.ingest.shard_plan` selects documents among the rows;
+`tasks.stages.ingest.spill_files` names the files.
 """
 
 from __future__ import annotations
@@ -92,8 +93,8 @@ def scan(
 ) -> ScanResult:
     """Read some files into the spill folder; a second scan of the same files replaces the first.
 
-    cuts: by file number. position: updated with the current file's number, -1 while no file can cause errors, and the
-    number of its rows processed so far. before_file: called at the start of each file.
+    cuts: by file number. position: updated in place to the number of the current file (-1 while no file can cause
+    errors) and the number of its rows processed so far. before_file: called at the start of each file.
 
     Takes about 50 MB of memory plus the longest line. Raises DiskFull or StoreNotWritable for the spill folder; a file
     that cannot be read becomes a row of the quarantine.
@@ -148,8 +149,8 @@ def carry(
 ) -> ScanResult:
     """Copy the previous version's rows of unchanged files, as if the files had been scanned now.
 
-    rows: schema CARRIED_ROW. refusals: schema QUARANTINE. files: the names of the files; True if front matter was left
-    out. The texts stay in the previous version, where `documents_of` reads them.
+    rows: schema CARRIED_ROW. refusals: schema QUARANTINE. files: by name, whether front matter was left out. The texts
+    stay in the previous version, where `documents_of` reads them.
     """
     rows = rows.sort_by([("published", "descending")])  # of equal rows the first is the document: it must have a text
     left_out = tuple(sorted(name for name, without in files.items() if without))
@@ -167,8 +168,8 @@ def respill(
 ) -> ScanResult:
     """Spill the rows of an earlier scan of some files; see `spilled_rows`.
 
-    Files with temporary failures are left out, also in the result. fresh: whether this run made the scan; if so, slow
-    failures are not retried.
+    Files that failed temporarily are left out of the spill and of the result. fresh: whether this run made the scan; if
+    so, files that crashed or stalled the reader are kept, since another attempt would cost as much.
     """
     again = files_refused_for(refusals, TEMPORARY - COSTLY if fresh else TEMPORARY)
     files = [file for file in files if file.name not in again]

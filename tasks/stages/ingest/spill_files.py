@@ -85,7 +85,7 @@ def open_spilled(path: Path) -> pa.ipc.RecordBatchFileReader:
 
 @contextmanager
 def writing(path: Path, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
-    """Open a writer; its file gets its name once complete, or is removed. Raises DiskFull, StoreNotWritable."""
+    """Open a writer; its file appears at `path` only when it is complete. Raises DiskFull, StoreNotWritable."""
     temporary: str | None = None
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".partial")

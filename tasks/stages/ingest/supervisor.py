@@ -2,8 +2,8 @@
 
 When a child dies or runs out of memory, the file that it was reading is read once more, alone: the kernel may have
 killed the child because another process used too much memory. A second death is the file's fault. A row that takes too
-long is at fault at once: its limit is in the child's CPU time, which a busy or suspended machine does not increase.
-The file is then read up to the row at fault, and one rejection covers that row and the rest.
+long is at fault immediately: its limit is in the child's CPU time, which a busy or suspended machine does not increase.
+The file is then read up to the row at fault, and one rejection covers that row and all later rows.
 """
 
 from __future__ import annotations

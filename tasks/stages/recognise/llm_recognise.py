@@ -42,7 +42,7 @@ _EMPTY = 4  # tokens of an answer without entities
 
 @dataclass(frozen=True, kw_only=True)
 class LlmRecogniseSettings(RecogniserSettings):
-    """Settings of the `recognise` stage. asking: the access to the model."""
+    """Settings of the `recognise` stage. asking: the settings and quota of model calls."""
 
     recogniser: LlmRecogniser = worker_arg()
     asking: LlmAccess = worker_arg()
@@ -126,7 +126,7 @@ def _requests(part: Part[LlmRecogniseSettings]) -> Iterator[Request]:
 
 
 def estimate(part: Part[LlmRecogniseSettings], expected: Expected) -> Estimate:
-    """Return the number of calls to the model, and bounds of the tokens. Reads only the ledger.
+    """Return the number of calls to the model, and bounds on the number of tokens. Reads only the ledger.
 
     A document without answers gets the names that the rules find, so that later stages can be estimated.
     """
@@ -152,7 +152,7 @@ def _stand_ins(document_ids: Sequence[str]) -> pa.Table:
 
 
 def _use(model: str, requests: Sequence[Request]) -> LlmUse:
-    """Return bounds of the use: one or two calls per request, where the second repairs the first answer."""
+    """Return bounds on the calls and tokens: each request takes one call, or two if its answer must be repaired."""
     low = high = most = 0
     for request in requests:
         size = len(request.instructions.encode()) + len(request.content.encode()) + len(canonical_json(request.schema))

@@ -4,7 +4,7 @@ A recogniser reads a whole document, so that the mentions do not depend on where
 placed in the sentence in which it starts. The recogniser reads the plain text of a document in Markdown or HTML:
 surfaces come from the plain text, offsets refer to the original passage. A mention in the title belongs to every
 passage of the document. A subject of the text (kind `subject`, an empty span) is placed in the first sentence about it,
-and again in the first sentence of every further passage.
+and again in the first sentence of every later passage that is still about it.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def recognise(documents: pa.Table, passages: pa.Table, sentences: pa.Table, reco
 def place_mentions(
     documents: pa.Table, passages: pa.Table, sentences: pa.Table, document_mentions: Sequence[Sequence[Mention]]
 ) -> pa.Table:
-    """Place document-level mentions in sentences: `document_mentions[i]` are those of document i.
+    """Place document-level mentions in sentences: `document_mentions[i]` are the mentions of document i.
 
-    A mention cut by the end of a passage is dropped there; if passages overlap, it may be in two. Subjects are added; a
-    title that does not name the subject of its text is an ordinary name (kind `part`).
+    A mention cut by the end of a passage is dropped there; a mention may be in two passages if they overlap. Subjects
+    are added; a title that does not name the subject of its text is an ordinary name (kind `part`).
     """
     titles, texts = documents["title"].to_pylist(), documents["text"].to_pylist()
     about = [subjects_of(*document) for document in zip(titles, texts, document_mentions, strict=True)]
@@ -99,7 +99,7 @@ def place_mentions(
 def _mentions(
     titles: Sequence[str], texts: Sequence[str], document_mentions: Sequence[Sequence[Mention]], titled: Sequence[bool]
 ) -> pl.DataFrame:
-    """Return the mentions with a name, in the order of the documents. titled: whether titles name the subjects."""
+    """Return the mentions that have a canonical name, by document. titled: whether each title names the subject."""
     rows: list[tuple[Any, ...]] = []
     for document, (title, body, mentions) in enumerate(zip(titles, texts, document_mentions, strict=True)):
         for mention in mentions:
@@ -119,7 +119,8 @@ def _in_force(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the sentences in which a subject begins or that open a passage in its range, and the subject of each.
 
-    subjects: the key (document * _FAR + offset) of each subject's start, ascending. The others describe the sentences.
+    subjects: the key (document * _FAR + offset) of each subject's start, ascending. starts, ends: the keys of each
+    sentence's bounds. passages: the passage of each sentence.
     """
     current = np.searchsorted(subjects, ends) - 1  # a subject named within the sentence applies to it
     applies = current >= 0
@@ -134,7 +135,7 @@ def _in_force(
 def _within(
     keys: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the pairs (i, row) for which the sorted key of that row is in [low_i, high_i), as two arrays."""
+    """Return the pairs (i, row) with low[i] <= keys[row] < high[i], as two arrays. keys: ascending."""
     first = np.searchsorted(keys, low)
     lengths = np.searchsorted(keys, high) - first
     owner = np.repeat(np.arange(len(first)), lengths)

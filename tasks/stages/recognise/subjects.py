@@ -55,14 +55,14 @@ class Subject:
 
 
 class About(NamedTuple):
-    """The subjects of a document. titled: whether the title names one. subjects: those of the text, in order."""
+    """The subjects of a document. titled: whether the title names a subject. subjects: the text's, in order."""
 
     titled: bool
     subjects: tuple[Subject, ...]
 
 
 def subjects_of(title: str, text: str, mentions: Sequence[Mention]) -> About:
-    """Find the subjects of a document. mentions: those in title and text, in any order.
+    """Find the subjects of a document. mentions: the mentions in title and text, in any order.
 
     A title names the subject if the text mentions it: most words of the title occur in the text, or one of them occurs
     in a name in the text. "Report 12" names no subject; the subjects are then those of the paragraphs. If the title
@@ -143,7 +143,7 @@ def _subject(text: str, start: int, stop: int, mentions: Sequence[Mention], open
 
 
 def _phrase(text: str, at: int, stop: int) -> str:
-    """Return the words before the verb of a defining sentence if they begin like a name; otherwise empty."""
+    """Return the words before the verb of a defining sentence if they begin with a capital or a digit; else empty."""
     if not _CAPITAL.match(text, at) and not text[at : at + 1].isdigit():
         return ""
     match = _PHRASE.match(text, at, stop)

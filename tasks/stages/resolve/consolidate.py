@@ -154,7 +154,7 @@ def _part(pieces: pl.DataFrame, name: str) -> pl.DataFrame:
 
 
 def _by_frequency(pieces: pl.DataFrame, owner: list[str], count: str) -> pl.DataFrame:
-    """Return the `texts` of each owner, the most frequent first, ties in order, and `passage_ids`, one per text."""
+    """Return each owner's `texts`, the most frequent first and ties by text, and `passage_ids`, one per text."""
     return (
         pieces.sort(*owner, count, "text", descending=[*(False for _ in owner), True, False])
         .group_by(owner, maintain_order=True)

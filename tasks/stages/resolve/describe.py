@@ -32,7 +32,10 @@ from tasks.stages.write.written_rows import text_vectors
 
 @dataclass(frozen=True, kw_only=True)
 class DescribeSettings(EncoderSettings, WriterSettings):
-    """description: the settings of that name. describer: the writer's fingerprint. names: whether to embed names."""
+    """Settings of the `describe` stage. describer: the writer's fingerprint. names: whether to embed names.
+
+    description: the configuration's settings of that name.
+    """
 
     description: Mapping[str, Any]
     describer: Mapping[str, Any]
@@ -87,12 +90,15 @@ class _Shard:
                 yield rows, item
 
     def missing(self) -> list[Many]:
-        """Return the pieces without a text in an earlier part; among equal items, only the first."""
+        """Return the texts to write: those that no earlier part has, and only the first of equal items."""
         new = {item.made_of: item for _, item in reversed([*self.all()]) if item.made_of not in self.reusable.texts}
         return [item for _, item in self.all() if new.pop(item.made_of, None) is not None]
 
     def fill(self, new: Mapping[str, tuple[str, bool]]) -> dict[str, str]:
-        """Put new and reused texts in their rows; returns all but fallbacks. new: (text, is fallback) by `made_of`."""
+        """Put new and reused texts in their rows. Returns the texts by `made_of`, without fallbacks.
+
+        new: by `made_of`, each new text, and whether it is a fallback.
+        """
         consolidated: dict[str, str] = {}
         for rows, item in self.all():
             text, stand_in = new.get(item.made_of) or (self.reusable.texts[item.made_of], False)

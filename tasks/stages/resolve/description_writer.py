@@ -47,5 +47,5 @@ class DescriptionWriter(TextWriter[Many, str]):
         return plain(str(answer["description"]), 2 * self.tokens) or None
 
     def fallback(self, item: Many) -> str:
-        """Return the pieces' central sentences if there is no model; their beginning if its answer is unusable."""
+        """Return the pieces' central sentences if there is no model; otherwise the first pieces, joined."""
         return self.extractive.summary(item.texts) if self.prompt is None else joined(item.all, self.tokens)

@@ -1,8 +1,8 @@
 """Ranges of entities: each part adds up all shards' sums for the ids that begin with certain bits.
 
 There are 1 to 16 ranges, depending on the number of document shards. Sums are ordered by entity id, so that a part
-reads only the rows of its range. Each range has a trie of entity shards, whose labels are those of one trie over all
-entities.
+reads only the rows of its range. Each range is cut into entity shards by a trie; the shards' labels are the same as
+those of a single trie over all entities.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ def entity_ranges(shards: int) -> list[str]:
 
 
 def ranged_bytes(rows: pa.Table, ids: pa.ChunkedArray) -> bytes:
-    """Write a table, ascending by `ids`, as Parquet with a row group (perhaps empty) per first hexadecimal digit."""
+    """Return a table as Parquet, with a row group (perhaps empty) for each first hexadecimal digit of an id.
+
+    ids: the entity id of each row, ascending.
+    """
     firsts = entity_keys(ids) >> np.uint64(60)
     bounds = np.searchsorted(firsts, np.arange(_DIGITS + 1, dtype=np.uint64)).tolist()
     sink = pa.BufferOutputStream()
@@ -62,7 +65,7 @@ def entity_keys(ids: pa.ChunkedArray) -> NDArray[np.uint64]:
 
 
 def cut(tables: Mapping[str, pa.Table], ids: pa.ChunkedArray, label: str, limit: int) -> dict[str, pa.Table]:
-    """Cut the tables of a range into entity shards of at most `limit` entities, by `<name>/<label of the shard>`.
+    """Cut a range's tables into entity shards of at most `limit` entities, by `<name>/<label of the shard>`.
 
     tables: each ordered by its first column, an entity id. ids: the ids of the range's entities, ascending.
     """

@@ -1,9 +1,9 @@
 """Stage `mention_links`: the entities that each sentence and passage mentions (LinearRAG, section 3.1, eqs. 1 and 2).
 
-Rows, and the entities in the order of their ids, are numbered within the shard: an entity's id follows from its name,
-so that the pack depends on no other shard, and a reader joins the packs. The arrays are those of MENTION_LINKS
-(indexmill.retrieve.shared_schema). They list all entities of the shard, even those outside the graph, since all shards
-together have the rows of the table `entities`.
+Rows and entities are numbered within the shard, entities in the order of their ids. An entity's id follows from its
+name, so the pack depends on no other shard, and a reader joins the packs. The arrays are those of MENTION_LINKS
+(indexmill.retrieve.shared_schema). They list all entities of the shard, even those outside the graph, so that all
+shards together list exactly the entities of the table `entities`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Mentioned:
     """Mentions as columns, one value per mention, without the kinds outside the graph.
 
     sentence: -1 for the title. title: True for the document's title. subject: True for the subject of its sentence and
-    the following sentences. passage_sentences: each passage's first sentence, and the end. entities: the number of
-    entities.
+    the following sentences. passage_sentences: where each passage's sentences begin, and the number of sentences.
+    entities: the number of entities.
     """
 
     passage: Integers
@@ -49,7 +49,8 @@ class Mentioned:
     def sentences(self) -> Sparse:
         """Return the matrix of sentences by entities.
 
-        The title's entity counts as mentioned in every sentence of the passage; a subject counts up to the next one.
+        The title's entity counts as mentioned in every sentence of the passage; a subject's entity counts up to the
+        sentence of the next subject.
         """
         passage, sentence, entity, title, subject = self.passage, self.sentence, self.entity, self.title, self.subject
         count = int(self.passage_sentences[-1])
@@ -72,7 +73,7 @@ class Mentioned:
         return both_ways(self.passage, self.entity, occurrences.astype(np.int32), height, self.entities)[0]
 
     def titles(self, passages: Sparse) -> Integers:
-        """Return the positions of those links in `passages` that lead to a title or a subject, ascending."""
+        """Return the positions of the links in `passages` whose entity is a title or a subject, ascending."""
         width = max(self.entities, 1)
         links = np.arange(len(passages)).repeat(np.diff(passages.indptr)) * width + passages.indices
         marked = self.title | self.subject
@@ -80,7 +81,7 @@ class Mentioned:
 
 
 def layout_of(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> dict[str, Integers]:
-    """Return the first passage of each document and the first sentence of each passage, and the ends.
+    """Return where each document's passages and each passage's sentences begin, each array with the total at its end.
 
     Raises ValueError if the rows are not in the order of their owners.
     """
@@ -101,7 +102,8 @@ def mention_links(
 ) -> dict[str, NDArray[Any]]:
     """Compute the arrays (schema MENTION_LINKS) of a shard.
 
-    mentions: columns `passage_id`, `sentence`, `entity_id` and `kind`. extracted: column `entity_id`, if there is any.
+    mentions: columns `passage_id`, `sentence`, `entity_id` and `kind`. extracted: column `entity_id`; None without
+    extraction.
     """
     ids = [mentions.column("entity_id").combine_chunks().dictionary_encode()]
     if extracted is not None:

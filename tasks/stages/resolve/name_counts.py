@@ -1,8 +1,8 @@
 """Stage `count_names`: how often a group of neighbouring shards names each entity; `resolve` adds up the counts.
 
 Each passage and document is in one shard, so counts add up over the shards. A part is made for a group of document
-shards: a build would take longer to look up one part per shard, and a change of one document would count and write a
-larger group again.
+shards: with a part per shard, a build would take longer to look up the parts; with a larger group, a changed document
+would cause more rows to be counted and written again.
 """
 
 from __future__ import annotations

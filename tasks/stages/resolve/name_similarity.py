@@ -56,7 +56,7 @@ _TELLING = frozenset(
 
 
 def plain_name(name: str) -> str:
-    """Put the numbers of a canonical name in figures: Roman numerals, number words, and digits of other scripts."""
+    """Write the numbers of a canonical name as digits: Roman numerals, number words, and digits of other scripts."""
     return " ".join(_plain_word(word) for word in name.split())
 
 
@@ -73,7 +73,7 @@ def _plain_word(word: str) -> str:
 def marks(plain: str) -> tuple[str, ...]:
     """Return the marks of a name (`plain_name`); names with different marks never match.
 
-    They are the runs of digits, without leading zeros, other signs for numbers, listed words, and one-letter words.
+    Marks are runs of digits without leading zeros, other number signs, words such as "north", and single letters.
     """
     ordered = [str(int(run)) for run in _DIGITS.findall(plain)]
     ordered += [sign for sign in plain if not sign.isdecimal() and unicodedata.numeric(sign, None) is not None]

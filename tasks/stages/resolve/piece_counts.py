@@ -17,7 +17,10 @@ from tasks.stages.resolve.name_counts import in_groups, read_columns
 
 
 def count_entity_pieces(extracted: Sequence[Path]) -> pa.Table:
-    """Return the pieces of entities in tables `extracted` (schema PIECES), ordered, without the part `surface`."""
+    """Return the pieces of entities in the tables `extracted` of some shards (schema PIECES), ordered.
+
+    `entity_pieces` adds the rows whose part is `surface`.
+    """
     rows = read_columns(extracted, "passage_id", "entity_id", "name", "type", "description")
     return _counted(rows, ["name", "type", "description"], PIECES)
 
@@ -25,8 +28,8 @@ def count_entity_pieces(extracted: Sequence[Path]) -> pa.Table:
 def count_relation_pieces(relations: Sequence[Path]) -> pa.Table:
     """Return the pieces of pairs in the tables `relations` of some shards (schema RELATION_PIECES), ordered.
 
-    A relation without a description contributes its wording. A part `pair` with the text "-" stands for the two ends,
-    which are added later.
+    A relation without a description contributes its wording. A row whose part is `pair` has the text "-" in place of
+    the two ends, which are added later.
     """
     rows = read_columns(relations, "passage_id", "source", "target", "kind", "text", "description")
     wording = pl.when(pl.col("description") == "").then("text").otherwise(pl.lit(""))
@@ -35,7 +38,7 @@ def count_relation_pieces(relations: Sequence[Path]) -> pa.Table:
 
 
 def _counted(rows: pl.DataFrame, parts: list[str], schema: pa.Schema) -> pa.Table:
-    """Count the rows of each owner's distinct texts. The schema names the owner, part, text and count."""
+    """Count the rows of each owner's distinct texts. schema: the result's, with the owner, part, text and count."""
     by = schema.names[: schema.names.index("text") + 1]
     texts = rows.unpivot(parts, index=[*by[:-2], "passage_id"], variable_name="part", value_name="text")
     count = pl.len().cast(pl.Int32).alias(schema.names[len(by)])

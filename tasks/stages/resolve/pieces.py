@@ -31,7 +31,7 @@ def entity_pieces(counts: pa.Table, shown: pl.DataFrame) -> pa.Table:
 
 
 def relation_pieces(counts: pa.Table, shown: Iterable[pl.DataFrame]) -> pa.Table:
-    """Add up pieces of pairs (schema RELATION_PIECES). shown: displayed forms of at least their ends (schema SHOWN)."""
+    """Add up the pieces of pairs (schema RELATION_PIECES). shown: tables (schema SHOWN) that contain all ends."""
     pieces = _added(counts, ["source", "target"], "relations")
     pairs = pieces.filter(pl.col("part") == "pair").drop("text", "passage_id")
     whole = [pieces.filter(pl.col("part") != "pair")]
@@ -53,7 +53,7 @@ def _ordered(pieces: pl.DataFrame, schema: pa.Schema) -> pa.Table:
 
 @dataclass(frozen=True, kw_only=True)
 class PiecesSettings(StageSettings):
-    """entities_per_shard: the same as in the settings of `resolve`."""
+    """Settings of the `pieces` stage. entities_per_shard: the same as in the settings of `resolve`."""
 
     entities_per_shard: int
 

@@ -33,8 +33,8 @@ def resolve(counts: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
     """Return entities, surface forms, names to embed, and displayed forms, each ordered by entity id.
 
     The schemas are `schemas.tables.ENTITIES`, `SURFACES` and `NAMES`, and SHOWN. counts: the concatenated sums of some
-    shards (schema NAME_COUNTS). An entity's passages and documents are those that mention it or from
-    which it is extracted; an entity that is only extracted has no mentions. The kind `subject` does not count.
+    shards (schema NAME_COUNTS). An entity's passages and documents include those from which it is only extracted; an
+    entity that is only extracted has no mentions. The kind `subject` does not count.
 
     A name gets a vector if it titles a document or is linked in two or more passages: vectors serve to recognise names
     in a question, and a name in a single passage leads nowhere else. The displayed form is the most frequent
@@ -64,7 +64,7 @@ def resolve(counts: pa.Table) -> tuple[pa.Table, pa.Table, pa.Table, pa.Table]:
 
 @dataclass(frozen=True, kw_only=True)
 class ResolveStageSettings(StageSettings):
-    """shown: whether to store the displayed forms, which the pieces of descriptions need."""
+    """Settings of the `resolve` stage. shown: whether to store the displayed forms, which `pieces` needs."""
 
     entities_per_shard: int
     shown: bool = left_out_at(False)

@@ -122,7 +122,7 @@ def _component(package: Mapping[str, Any]) -> Component:
 
 
 def _licences(stated: Sequence[str]) -> list[License]:
-    """Return licences. If there are several, expressions become names, since CycloneDX allows only one expression."""
+    """Return CycloneDX licences. In a list of several, expressions become names, since an expression must be alone."""
     from cyclonedx.contrib.license.factories import LicenseFactory
     from cyclonedx.model.license import LicenseExpression
 

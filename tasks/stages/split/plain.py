@@ -36,7 +36,7 @@ _FAR = 1 << 32  # exceeds any offset in a document, and so separates documents i
 class Plain:
     """The plain texts of a shard's documents. plain, passages: tables with the schemas PLAIN and PASSAGES.
 
-    The columns in TEXT_COLUMNS and the rows of the passages' documents are enough to read passages and headings.
+    To read passages and headings, `plain` needs only the columns in TEXT_COLUMNS, for the documents of `passages`.
     """
 
     def __init__(self, plain: pa.Table, passages: pa.Table) -> None:
@@ -108,7 +108,10 @@ class Plain:
     def _moved(
         self, spans: pa.Table, places: Callable[[Places, Places], tuple[Places, Places]], *, back: bool = False
     ) -> pa.Table:
-        """Map spans from the original to the plain text, or back. places: maps starts and ends in all documents."""
+        """Map spans from the original to the plain text, or the reverse. places: maps starts and ends in all documents.
+
+        back: whether to map from the plain text to the original.
+        """
         passage = pc.index_in(spans["passage_id"], self._passages["passage_id"].combine_chunks()).to_numpy()
         mine = self._row[passage] >= 0
         if "sentence" in spans.schema.names:
@@ -166,7 +169,7 @@ def read_texts(part: Part[Any], documents: pa.Table, passages: pa.Table) -> tupl
 
 
 def changed_texts(part: Part[Any], *, again: str | None = None) -> tuple[Texts, Plain, list[Unchanged]]:
-    """Read the texts of new or changed documents, and find the parts with unchanged ones. again: see `unchanged`."""
+    """Read the texts of new or changed documents, and find the parts of unchanged documents. again: see `unchanged`."""
     documents, passages = part.table("documents"), part.table("passages")
     same, is_unchanged = unchanged(part, documents, again=again)
     documents = documents.filter(pa.array(~is_unchanged))

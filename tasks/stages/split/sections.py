@@ -1,6 +1,6 @@
 """The section in which a passage begins: the headings above its start, as in a table of contents.
 
-A citation shows it beside the document's title, so a heading that only repeats the title is left out. Only headings in
+A citation shows it next to the document's title, so a heading that only repeats the title is left out. Only headings in
 markup count: none are guessed from plain text.
 """
 
@@ -85,7 +85,7 @@ def _shortened(heading: str) -> str:
 
 
 def _seen(title: str) -> str:
-    """Return a title without markup: the title of a Markdown file is its first heading in the original markup."""
+    """Return a title without markup; a Markdown file's title is its first heading, which may contain markup."""
     read = visible(f"# {' '.join(title.split())}", "markdown")
     return title if read is None else read.text
 

@@ -94,7 +94,7 @@ class _Document:
         return self.original if self.visible is None else self.visible.text
 
     def above(self, start: int) -> str:
-        """Return the lines embedded above an offset: headings, its table's header, the line before its list."""
+        """Return the lines embedded above an offset: headings, and the leads of the tables and lists around it."""
         room, bytes_left = HEADING_TOKENS, HEADING_BYTES
         lines: list[str] = []
         inside = bisect.bisect_left(self.leads, start, key=lambda lead: lead.start) - 1
@@ -220,7 +220,7 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
 
 
 def _markup_of(settings: SplitSettings, identity: str, source: str | None, metadata: str, text: str) -> Markup:
-    """Return the markup of a document: Markdown if its metadata and name show that an extractor produced the text."""
+    """Return the markup of a document; for `auto`, Markdown if its metadata and name show that it was extracted."""
     if settings.markup == "auto" and '"format"' in metadata:
         named = json.loads(metadata).get("format")
         file_format = format_of(named) if isinstance(named, str) else None
@@ -270,7 +270,7 @@ def _leads(document: _Document, starts: NDArray[np.int64]) -> tuple[_Lead, ...]:
 
 
 def _weighed(starts: NDArray[np.int64], length: int) -> NDArray[np.int64]:
-    """Return the start offsets of a text's tokens, with additional offsets inside long gaps."""
+    """Return the offsets of a text's tokens; a long gap has additional offsets, so that it counts as several tokens."""
     bounds = np.concatenate(([0], starts, [length])) if len(starts) else np.array([0, length])
     gaps = np.diff(bounds)
     if gaps.max(initial=0) <= _LONG:
@@ -320,7 +320,10 @@ def _packed(
 
 
 def _overlapping(before: NDArray[np.int64], start: int, end: int, capacity: int, overlap: int) -> int:
-    """Return the first segment of the next passage, which repeats whole segments if a new segment still fits."""
+    """Return the first segment of the next passage, which repeats up to `overlap` tokens if a new segment still fits.
+
+    before: the number of tokens before each segment. start, end: the segments of the current passage.
+    """
     if not overlap:
         return end
     room = min(overlap, capacity - int(before[end + 1] - before[end]))

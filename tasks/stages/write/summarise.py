@@ -100,7 +100,7 @@ class Extractive:
 
 
 def fingerprint(configuration: Configuration, prompt: Prompt | None, tokens: int, **more: int) -> dict[str, Any]:
-    """Return the JSON-ready key of texts of about `tokens` tokens, apart from their sources. more: further fields."""
+    """Return the JSON-ready fingerprint of texts of about `tokens` tokens, without their sources. more: more fields."""
     shaping = {**configuration.llm.shaping(), "tokens": tokens, **more}
     if prompt is None:
         return {"version": _VERSION, "language": configuration.split.language, **shaping}
@@ -108,7 +108,7 @@ def fingerprint(configuration: Configuration, prompt: Prompt | None, tokens: int
 
 
 def most_output(tokens: int) -> int:
-    """Return the maximum tokens of an answer, as models count tokens differently and JSON surrounds the text."""
+    """Return the maximum tokens of an answer: more than `tokens`, as models count differently and JSON is added."""
     return 2 * tokens + 64
 
 

@@ -28,8 +28,9 @@ def check_rows(
 ) -> dict[str, int]:
     """Compare a group's texts with its nodes and vectors; return the number of texts.
 
-    rows: the ids, the layers, the embedded columns, and the digests, in this order. nodes, paths: the expected ids, and
-    the bits of each. names: the names of the table, of the input with the nodes, and of the vectors.
+    rows: a table of ids, layers, the columns that are embedded, and digests, in this order. nodes, paths: the expected
+    ids, and the bits that assign each id to a group. names: the names of the table, of the input with the nodes, and of
+    the vectors.
     """
     table, made_of, vectors = names
     where = f"{table}/{label}"

@@ -39,7 +39,7 @@ class WriterSettings(StageSettings, ABC):
     @property
     @abstractmethod
     def fingerprint(self) -> Mapping[str, Any]:
-        """What determines the texts besides their sources; part of their keys. `tokens`: their approximate length."""
+        """What determines a text, apart from its sources; part of its key. `tokens`: its approximate length."""
 
 
 def worker_settings(run: Run, stage: Stage[Any], writer: BoundWriter) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class TextWriter(ABC, Generic[I, T]):
         """Return the text of an item if there is no model or no usable answer."""
 
     def load(self, items: Sequence[I]) -> None:
-        """Read other data that the methods above need; it is called before them."""
+        """Read additional data that the other methods need; called before them."""
 
     def fixed_text(self, item: I) -> T | None:
         """Return the text of an item that needs no model; None for other items."""
@@ -158,7 +158,7 @@ class TextWriter(ABC, Generic[I, T]):
     def planned_use(
         self, store: Store, items: Range, *, task: str, source_tokens: Range, more: int, answer: int, times: int = 1
     ) -> tuple[LlmUse, ...]:
-        """Return bounds of the model's use for a number of items that do not exist yet.
+        """Return bounds on the model's use for a number of items that do not exist yet.
 
         The ledger may have all the answers. source_tokens: the tokens of all source texts in the requests. more: the
         tokens per request for delimiters and the schema. answer: the maximum tokens of an answer. times: the maximum

@@ -34,7 +34,10 @@ S = TypeVar("S", bound=WriterSettings)
 
 
 class KnownRows:
-    """Reusable rows of earlier tables, without fallbacks, by a key column; `vectors` are by text (`text_keys`)."""
+    """The reusable rows of earlier tables, looked up by a key column; fallbacks are excluded.
+
+    vectors: the reusable vectors, looked up by text (`text_keys`).
+    """
 
     def __init__(self, part: Part[Any], schema: pa.Schema, key: str) -> None:
         self._key = key
@@ -43,7 +46,7 @@ class KnownRows:
         self.vectors = Vectors((pack["text_keys"], pack["vectors"]) for pack in packs)
 
     def rows(self, keys: Sequence[str]) -> dict[str, list[Row]]:
-        """Return the rows of the keys that tables have, each from the first table with the key."""
+        """Return the rows with these keys, by key; a key's rows come from the first table that contains it."""
         rows: dict[str, list[Row]] = {}
         requested = pa.array(keys, pa.string())
         for table in self._tables:
@@ -71,7 +74,8 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
     table: the output that contains them. counted_as: their name in the run's report, if not `table`. schema: the rows'
     schema, which starts with the ids that order the rows, and has `text`, `tokens`, `digest` (of the embedded text),
     `stand_in` and the column `key`. vectors: the output with their vectors; "" if another stage makes them. with_ids:
-    whether the vectors have the hashes of ids, as `keys`. several: whether an item may have several rows.
+    whether this output also has the array `keys`, the hashes of the rows' ids. several: whether an item may have
+    several rows.
     """
 
     table: ClassVar[str]
@@ -199,7 +203,7 @@ class WrittenRows(TextWriter[I, T], Generic[S, I, T]):
 
 @dataclass(frozen=True, kw_only=True)
 class SourcedSettings(WriterSettings):
-    """sources: the digest of the table of the texts' sources; None without a model."""
+    """Settings for texts with listed sources. sources: the digest of the table of sources; None without a model."""
 
     sources: str | None = worker_arg()
 

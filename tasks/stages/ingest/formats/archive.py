@@ -143,7 +143,7 @@ class _Bounded(io.RawIOBase):
 
 
 def _checked(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    """Return the files by name, with `/` as the separator. Raises UnreadableError for a hostile archive."""
+    """Return the files by name, with `/` as the separator. Raises UnreadableError for a hostile or locked archive."""
     entries = archive.infolist()
     if len(entries) > MAX_ENTRIES:
         raise UnreadableError("hostile-file", f"the archive has {len(entries):,} entries; at most {MAX_ENTRIES:,}")

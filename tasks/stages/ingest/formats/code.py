@@ -41,7 +41,7 @@ _MAX_WRAPPED = 100
 
 
 class Language(NamedTuple):
-    """A language. module: the grammar's module; empty to detect functions by lines. fence: the name in Markdown."""
+    """A language. module: the grammar's module; empty to detect functions by lines. fence: its name in fences."""
 
     suffixes: tuple[str, ...]
     module: str
@@ -50,7 +50,7 @@ class Language(NamedTuple):
 
     @property
     def libraries(self) -> tuple[str, ...]:
-        """The packages that find definitions."""
+        """The packages that parse the language; empty if functions are detected by lines."""
         return ("tree-sitter", self.module.replace("_", "-")) if self.module else ()
 
 
@@ -189,7 +189,7 @@ def _is_comment(lines: list[str]) -> bool:
 
 
 def _between(lines: list[str], fence: str, depth: int | None) -> Iterator[str]:
-    """Yield code outside definitions. A closing bracket gets no heading. depth: the heading's depth; None for none."""
+    """Yield code outside definitions. A lone bracket gets no heading. depth: the heading's; None for no heading."""
     start, end = 0, len(lines)
     while start < end and not lines[start].strip():
         start += 1
@@ -231,7 +231,7 @@ def _parser(dialect: str) -> Parser:
 
 
 def _definitions(parent: Node, lines: list[str], first: int, last: int, depth: int) -> Iterator[_Definition]:
-    """Yield the definitions among a node's children that share no line with other code, from line `first` to `last`."""
+    """Yield a node's definitions from line `first` to line `last`, if they share no line with other code."""
     free = first  # the first line after the previous definition
     attached: tuple[int, int] | None = None  # the lines of comments and decorators directly above
     for node in _flat(parent):
@@ -298,7 +298,7 @@ def _unwrapped(node: Node) -> Node | None:
 
 
 def _has_function_value(node: Node) -> bool:
-    """Return True for `const f = () => {...}`, `exports.f = function () {...}` and the like."""
+    """Return True if a statement assigns a function: `const f = () => {...}` or `exports.f = function () {...}`."""
     for _ in range(4):
         if node.type in ("variable_declarator", "assignment_expression", "assignment", "expression_list"):
             value = node.child_by_field_name("value") or node.child_by_field_name("right") or _last(node)
@@ -325,7 +325,7 @@ def _body(node: Node) -> Node:
 
 
 def _name_of(node: Node) -> str:
-    """Return a definition's text up to its name, without leading modifiers: `class Store`, `int main`."""
+    """Return a definition from its beginning to its name, without modifiers: `class Store`, `int main`."""
     begin = node.start_byte
     for child in node.children:
         if not _BEFORE.search(child.type):
@@ -345,7 +345,7 @@ def _name_of(node: Node) -> str:
 
 
 def _called(node: Node) -> str | None:
-    """Return a call with its first string argument, such as `describe("a store")`; None for other statements."""
+    """Return the function and first string of a call, such as `describe("a store")`; None for other statements."""
     call = _last(node) if node.type == "expression_statement" else None
     if call is None or call.type != "call_expression":
         return None

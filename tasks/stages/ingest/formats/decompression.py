@@ -32,7 +32,7 @@ def decompressed(raw: io.BufferedReader, compression: Literal["gzip", "zstd"] | 
 
 
 def refuse_expansion(expanded: int, file: BinaryIO) -> None:
-    """Raise OSError if a file has expanded to more than its size allows."""
+    """Raise OSError if a file has expanded beyond the limit for its compressed size."""
     most = max(_LEAST_EXPANDED, _MOST_TIMES * os.fstat(file.fileno()).st_size)
     if expanded > most:
         raise OSError(

@@ -40,7 +40,7 @@ _SECTIONS = re.compile(rb'<w:sectPr\b|<w:type w:val=["\'](nextPage|continuous|ev
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
-    """Extract the text of a Word document; locations are pages, if the file states their starts. See `Extractor`."""
+    """Extract the text of a Word document; locations are pages if the file marks their starts. See `Extractor`."""
     with open_package(file, limits, "a Word document", "word/document.xml") as package:
         title, metadata = package.properties()
         document = _Document(package, limits)
@@ -205,7 +205,7 @@ class _Document:
             self._writer.item(depth, "-", f"{label} {text}")
 
     def _number(self, properties: Element | None, style: str, shape: ParagraphStyle) -> tuple[str, int]:
-        """Return the name of a paragraph's list, empty for no list, and the paragraph's level in it."""
+        """Return the id of a paragraph's list (empty if it is in no list), and the paragraph's level in the list."""
         numbering = first(properties, "w:numPr")
         if numbering is not None and first(numbering, "w:numId") is not None:
             number = value_of(numbering, "w:numId")
@@ -230,7 +230,7 @@ class _Document:
     # The content of a paragraph.
 
     def _runs(self, element: Element, read: _Paragraph, hidden: bool | None, target: str = "") -> None:
-        """Add the content of an element to a paragraph. target: the URL that it links to."""
+        """Add the content of an element to a paragraph. target: the URL that the content links to."""
         for child in element:
             tag = child.tag
             if tag == "w:r":
@@ -414,7 +414,7 @@ class _Document:
 
 
 def _chosen(element: Element) -> list[Element]:
-    """Return the first non-empty alternative of those that a file offers to programs, as a list; empty if none."""
+    """Return the first non-empty child of an `mc:AlternateContent` element, as a list; empty if there is none."""
     alternatives = (child for child in element if child.tag in ("mc:Choice", "mc:Fallback") and len(child))
     return list(islice(alternatives, 1))
 

@@ -4,9 +4,9 @@ The parts are read with `xml` over `archive`: ebooklib is licensed under the AGP
 books, reads a zip and its XML without limits and calls markdownify, which escapes too much and records no locations.
 `xhtml_text` converts the chapters.
 
-Excluded: tables of contents (the navigation document, `nav` elements, and chapters that are mostly links in the book),
-chapters that the spine repeats, and items that are not in the spine. Many publishers obfuscate fonts, which is
-accepted; a book with any other encryption is rejected as locked.
+Excluded: tables of contents (the navigation document, `nav` elements, and chapters that consist mostly of links within
+the book), chapters that the spine repeats, and items that are not in the spine. Obfuscated fonts, which many publishers
+use, are accepted; a book that is encrypted in any other way is rejected as locked.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _refuse_encrypted(archive: Archive) -> None:
 
 
 def _chapters(package: Element, part: str) -> list[str]:
-    """Return the names of the spine's archive entries, in order; items that are not read have empty names."""
+    """Return the archive entries of the spine's items, in order; an item that is not to be read has an empty name."""
     folder = posixpath.dirname(part)
     contents = {
         _entry(folder, reference.get("href", ""))

@@ -34,7 +34,7 @@ _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,4}")
 
 @dataclass(frozen=True, slots=True)
 class ExtractionLimits:
-    """The limits of an extractor, and its languages.
+    """The limits of an extractor, and its OCR languages.
 
     text_bytes: the maximum size of the text in UTF-8. pages: the maximum number of pages. expanded_bytes: the maximum
     expanded size of an archive. ocr: tesseract's languages, such as `eng+deu`; empty for no OCR.
@@ -135,7 +135,7 @@ class Format:
         return library_versions(*self.libraries) | (tesseract_versions(ocr) if self.has_pictures else {})
 
     def extractor(self) -> Extractor:
-        """Return the format's function. Raises an error that says what to install if a package is missing."""
+        """Return the format's `extract` function. Raises an error that says what to install if a package is missing."""
         name = f"tasks.stages.ingest.formats.{self.module}"
         try:
             module = import_module(name)

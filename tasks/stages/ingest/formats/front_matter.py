@@ -38,7 +38,7 @@ def split_front_matter(text: str) -> tuple[str, str] | None:
 
 
 def looks_like_yaml(front: str) -> bool:
-    """Return whether a text that is not valid YAML may be meant as front matter: whether every line looks like it."""
+    """Return whether invalid YAML may be meant as front matter: whether every line resembles a line of YAML."""
     return all(map(_LINE.match, front.splitlines()))
 
 

@@ -21,7 +21,7 @@ _IN_ELEMENT = re.compile(rb'["\[\]{}]')
 
 
 class BrokenArrayError(ValueError):
-    """The file is not an array, ends within it, or continues after its end."""
+    """The file is not an array, ends before the array does, or continues after it."""
 
 
 @dataclass(frozen=True, slots=True)

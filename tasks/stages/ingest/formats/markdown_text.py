@@ -42,7 +42,7 @@ def clip_title(text: str) -> str:
 
 
 class _Span:
-    """A piece of a paragraph. target: a link's URL; empty for no link. Added strings are joined when they are read."""
+    """A piece of a paragraph. target: a link's URL; empty for no link. Added strings are joined when `text` is read."""
 
     __slots__ = ("_parts", "is_markdown", "target")
 

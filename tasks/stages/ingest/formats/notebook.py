@@ -243,7 +243,7 @@ def _short(title: str) -> str:
 
 
 def _language(metadata: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> str:
-    """Return the kernel's language; in nbformat 3, the first code cell's language."""
+    """Return the kernel's language; in nbformat 3, the first code cell's language; `python` if none is stated."""
     for key, name in (("language_info", "name"), ("kernelspec", "language")):
         language = _object(metadata.get(key)).get(name)
         if isinstance(language, str) and _NAME.fullmatch(language):

@@ -86,7 +86,7 @@ class NumberFormat:
 
 
 def number_format(name: int, code: str | None) -> NumberFormat:
-    """Return the format with a number in a file. code: the format's code, such as `dd.mm.yyyy`; None if not stated."""
+    """Return the number format with an id in a file. code: such as `dd.mm.yyyy`; None if the file states none."""
     if code is None:
         return NumberFormat(_BUILT_IN.get(name, "number"), decimals=_BUILT_IN_DECIMALS.get(name, -1))
     first = code.split(";")[0]

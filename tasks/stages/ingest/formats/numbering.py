@@ -11,7 +11,7 @@ _MOST_LETTERS = 26 * 10
 
 
 def counted(number: int, form: str) -> str:
-    """Write a number in a form of WordprocessingML such as `upperRoman`, else in digits; `aa` and `bb` follow `z`."""
+    """Write a number in a WordprocessingML format such as `upperRoman`, or in digits; `aa` and `bb` follow `z`."""
     if form == "none":
         return ""
     if form in ("lowerRoman", "upperRoman") and 0 < number <= _MOST_ROMAN:

@@ -42,7 +42,7 @@ class Package:
     """The parts of a file. main: the name of the document part."""
 
     def __init__(self, archive: Archive, main: str) -> None:
-        """main: as for `open_package`. Raises UnreadableError if the document part does not exist."""
+        """Find the document part. main: as for `open_package`. Raises UnreadableError if the part does not exist."""
         self._archive = archive
         self._related: dict[str, dict[str, tuple[str, str, bool]]] = {}
         stated = next(iter(self.parts("", "officeDocument").values()), main)
@@ -65,7 +65,10 @@ class Package:
         return {name: target for name, (_, target, external) in self._relationships(part).items() if external}
 
     def parts(self, part: str, kind: str = "") -> dict[str, str]:
-        """Return the names of parts that a part refers to, by id. kind: the end of their types' URLs; empty for all."""
+        """Return the names of the parts that a part refers to, by id.
+
+        kind: the last segment of a relationship type's URL; empty for all types.
+        """
         return {
             name: target
             for name, (target_kind, target, external) in self._relationships(part).items()
@@ -99,7 +102,7 @@ class Package:
         return integer(text_of(next((element for element in tree if element.tag == "ep:Pages"), None)))
 
     def _relationships(self, part: str) -> dict[str, tuple[str, str, bool]]:
-        """Return a part's relationships (kind, target, is it a URL) by id. part: empty for the package itself."""
+        """Return a part's relationships by id, as (kind, target, is_external). part: empty for the package itself."""
         if part in self._related:
             return self._related[part]
         relationships = self._related.setdefault(part, {})

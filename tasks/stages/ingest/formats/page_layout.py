@@ -232,7 +232,7 @@ def _columns(pieces: list[TextRun], frame: Frame, depth: int) -> list[list[TextR
 
 
 def _gutters(rows: Sequence[Sequence[TextRun]], x0: float, x1: float) -> list[float]:
-    """Return candidates for gutters between columns: the x positions where most rows have a gap."""
+    """Return candidates for gutters between columns: the x positions where the most rows have a gap."""
     width = int(x1 - x0) + 2
     if not 60 < width < 20_000:
         return []
@@ -332,7 +332,7 @@ def _parted(row: Sequence[TextRun]) -> Iterator[TextRun]:
 
 
 def _is_half(sides: Sequence[Sequence[Sequence[TextRun]]], gutter: float, page_width: float) -> bool:
-    """Return whether two columns of the same width fill the page; cells of tables rarely do."""
+    """Return whether the two sides are columns of equal width that fill the page, which cells of tables rarely do."""
     starts = [min(row[0].x0 for row in side) for side in sides]
     ends = [max(row[-1].x1 for row in side) for side in sides]
     left_width, right_width = starts[1] - starts[0], ends[1] - starts[1]
@@ -347,7 +347,7 @@ def _gaps_wide(side: Sequence[Sequence[TextRun]]) -> bool:
 
 
 def _is_misaligned(left_side: Sequence[Sequence[TextRun]], right_side: Sequence[Sequence[TextRun]]) -> bool:
-    """Return whether the lines of the two sides are at different heights, which a table's lines never are."""
+    """Return whether most lines of the two sides are at different heights, which never occurs in a table."""
     if min(len(left_side), len(right_side)) < 8:
         return False
     bases = sorted(piece.base for row in left_side for piece in row)
@@ -493,7 +493,7 @@ class _Column:
         return votes >= 2
 
     def _edge(self, at: int) -> float:
-        """Return the right edge of the closely spaced lines around a line; the column's if there are few such lines."""
+        """Return the right edge of the closely spaced lines around a line, or of the column if they are too few."""
         lines, first, last = self._lines, at, at
         while first > max(0, at - 3) and 0 < lines[first].gap <= _LEADING * self._leading * lines[first].size:
             first -= 1
@@ -598,7 +598,7 @@ class _Column:
         return at
 
     def _is_grid(self, lines: Sequence[TextLine], bounds: Sequence[tuple[float, float]]) -> bool:
-        """Return whether cells form columns: few span two columns, and most have aligned starts, middles or ends."""
+        """Return whether cells form columns: few cells span two, and most have aligned starts, middles or ends."""
         if len(bounds) > _TABS:
             return False
         below = [line.gap for line in lines[1:]]
@@ -681,7 +681,7 @@ def _box_of(lines: Sequence[TextLine]) -> Box:
 
 
 def _bounds(lines: Sequence[TextLine]) -> list[tuple[float, float]]:
-    """Return the bounds of a table's columns: the ranges that cells cover in the lines with most cells."""
+    """Return the bounds of a table's columns: the x ranges of cells in lines that have the usual number of cells."""
     counts = Counter(len(line.cells) for line in lines if len(line.cells) > 1)
     if not counts:
         return []

@@ -225,7 +225,7 @@ def _drop_running_heads(pages: Sequence[PageText]) -> None:
 
 
 def _margin(page: PageText, frame: Frame, *, top: bool) -> Iterator[_Margin]:
-    """Yield the outermost lines within a page's margin, at most two."""
+    """Yield the outermost lines, at most two, of a page's upper or lower margin."""
     edge = _MARGIN * frame.height
     within = [piece for piece in frame.pieces if (piece.bottom < edge if top else piece.top > frame.height - edge)]
     rows = rows_of(within) if top else rows_of(within)[::-1]
@@ -262,7 +262,7 @@ def _repeats(numbers: Sequence[int], count: int, enough: int) -> bool:
 
 
 def _numbered(lines: Sequence[_Margin], count: int) -> Iterator[_Margin]:
-    """Yield lines with a page number at the usual position, such as the running heads of short chapters."""
+    """Yield lines that have a page number at the usual position, even if their text is on few pages."""
     positions: Counter[tuple[int, int]] = Counter()
     for line in lines:
         positions.update({(round(line.y / _NEAR), number - line.page) for number in line.numbers})
@@ -377,7 +377,7 @@ def _folded(text: str) -> str:
 
 
 def _in_outline(heading: str, block: PageBlock, marked: dict[tuple[str, int], int]) -> int | None:
-    """Return the level of the bookmark with this text, with or without a leading number, that points to this page."""
+    """Return the level of the page's bookmark with the heading's text, perhaps without its number; None if none."""
     bare = re.sub(r"^(?:chapter|appendix)?\s*[\dA-Z]{1,3}(?:\.\d+)*\.?\s+", "", heading, flags=re.IGNORECASE)
     for text in (heading, bare):
         level = marked.get((_folded(text), block.page))

@@ -110,7 +110,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class PageText:
-    """A page. frames: in descending order of text. without_text: whether the page shows something, but no words."""
+    """A page. frames: by descending amount of text. without_text: whether the page shows something, but no words."""
 
     number: int
     frames: list[Frame]

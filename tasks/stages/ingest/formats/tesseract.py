@@ -45,7 +45,7 @@ def require_tesseract(languages: str) -> str:
 def tesseract_versions(languages: str) -> dict[str, str]:
     """Return the program's version and the digests of its language files, which determine the text of pictures.
 
-    languages: such as `eng+deu`; if empty, nothing is returned. The value is `absent` for a program or language that is
+    languages: such as `eng+deu`; if empty, the result is empty. The value is `absent` for a program or language that is
     not installed, and `unknown` for a value that cannot be determined.
     """
     if not languages:
@@ -86,7 +86,7 @@ def _listed(program: str) -> list[str]:
 
 @lru_cache(maxsize=8)
 def _described(program: str, identity: tuple[int, ...], prefix: str) -> tuple[str, str]:
-    """Return the version of the program, or `unknown`, and the folder of its language files, or `prefix`."""
+    """Return the program's version, or `unknown`, and its language files' folder, or `prefix` if it states none."""
     lines = (run_tesseract(program, ["--version"]) or b"").decode("utf-8", "replace").split("\n")
     version = ", ".join(line.strip() for line in lines[:2]).strip(", ") or _UNKNOWN
     match = _FOLDER.search("".join(_listed(program)[:1]))

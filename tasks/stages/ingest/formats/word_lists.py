@@ -37,7 +37,7 @@ class Numbering:
     _begun: set[tuple[str, int]] = field(default_factory=set)
 
     def level_of(self, number: str, level: int) -> _Level | None:
-        """Return the numbering of a level of a list; None for an unknown list."""
+        """Return how a level of a list is numbered; None for an unknown list or level."""
         override = self.level_overrides.get(number, {}).get(level)
         return override or self.levels.get(self.abstract.get(number, ""), {}).get(level)
 

@@ -1,8 +1,8 @@
 """Converts XHTML to Markdown: headings, paragraphs, lists, tables, code, links and alternative texts of pictures.
 
-A chapter is first read as XML. Its document type is removed before parsing, and the named characters of HTML that it
-would declare are replaced; a document type with its own declarations is rejected. A chapter that is not XML is read by
-lxml's lenient HTML parser, whose tree is rebuilt within the same limits.
+A chapter is first read as XML. Its document type is removed before parsing, and the named entities of HTML that it
+would declare, such as `&nbsp;`, are replaced; a document type with its own declarations is rejected. A chapter that is
+not well-formed XML is read by lxml's lenient HTML parser, whose tree is rebuilt within the same limits.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _lenient(text: str, name: str) -> Element:
 
 
 def is_contents(tree: Element) -> bool:
-    """Return whether a chapter is mostly links within the book, and so an undeclared table of contents."""
+    """Return whether a chapter consists mostly of links within the book, and so is an undeclared table of contents."""
     links = [
         element
         for element in tree.iter("a")
@@ -287,7 +287,7 @@ class _Chapter:
             self._writer.table(rows)
 
     def _fill(self, shown: list[str], above: dict[int, tuple[int, str]]) -> None:
-        """Add the cells of earlier rows that extend into this row at its next columns."""
+        """Append the cells of earlier rows that span down into this row at its next columns."""
         while len(shown) in above:
             remaining, text = above.pop(len(shown))
             if remaining > 1:

@@ -3,7 +3,7 @@
 The parts are read with `xml` over `archive` rather than with openpyxl or pandas: openpyxl loads every style and every
 shared string before the first cell, fills rows up to the width that a file states, and only warns about damaged files;
 pandas calls openpyxl. python-calamine is fast, but reports no number formats except dates, and reads a zip without
-limits. This module reads a sheet row by row, and an empty cell takes only its bytes.
+limits. This module reads a sheet row by row, and an empty cell costs no more memory than its bytes in the file.
 
 Each sheet is a section; consecutive rows are a table, whose first row is its header. Cells contain the values that
 Excel stores: formulas' results (empty if none is stored), ISO dates, percentages, numbers without binary rounding

@@ -39,7 +39,7 @@ class BucketSource:
     """The objects below a URL."""
 
     def __init__(self, settings: BucketSettings, scratch: Path) -> None:
-        """Raises SourceError for an invalid URL. scratch: a folder for copies of objects that are being read."""
+        """Raises SourceError for an invalid URL. scratch: a folder for temporary copies of the objects being read."""
         self._scratch, url = scratch, settings.url
         split = urlsplit(url)
         self._key = split.path.strip("/")

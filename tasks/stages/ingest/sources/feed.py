@@ -118,7 +118,7 @@ class FeedSource(RecordSource):
         self._settings = settings
 
     def token(self) -> str:
-        """Return a digest of the files' sizes and times, which changes whenever a line is written."""
+        """Return a digest of the files' sizes and times, which changes with every line written; empty on OSError."""
         hashed = hashlib.sha256(json.dumps([self._settings.paths, self._settings.id]).encode())
         for path in self._settings.paths:
             for file in _files(path):
@@ -274,7 +274,7 @@ def _read(file: _File, function: Any, argument: Any) -> Any:
 def _placed(files: list[_File], marks: Marks) -> dict[str, str]:
     """Return the names that files have in the cursor, by their current names, for files that were read before.
 
-    A new file is a renamed file if it begins with the read part of a file that no longer exists or was started anew.
+    A new file is a renamed file if it begins with the read part of a file that no longer exists or was replaced.
     """
     placed = {file.name: file.name for file in files if file.name in marks}
     fresh = [file for file in files if file.name not in marks]
@@ -296,7 +296,7 @@ def _placed(files: list[_File], marks: Marks) -> dict[str, str]:
 
 
 def _beginnings(file: _File) -> set[str]:
-    """Return the digests that a mark may have for a file's beginning: of `_DIGESTED` bytes, or of fewer whole lines."""
+    """Return all digests that a cursor may have for a file's beginning: of `_DIGESTED` bytes, or of its first lines."""
     try:
         with file.open() as stream:
             data = stream.read(_DIGESTED)

@@ -372,7 +372,7 @@ class _Reader:
 
 
 def _end(process: subprocess.Popen[bytes], errors: IO[bytes], process_id: int) -> None:
-    """End a reader's process; in a forked process, leave that to its parent."""
+    """End a reader's process; in a forked process, only close the pipes, since the process belongs to the parent."""
     errors.close()
     for pipe in (process.stdin, process.stdout):
         with contextlib.suppress(OSError):  # raised for a buffered request that cannot be sent any more

@@ -5,7 +5,8 @@ vectors and column mappings. PyIceberg reads a table from its metadata file, wit
 default it loads all rows of all data files into memory. Here it reads the files one by one, so that memory grows only
 with the largest file.
 
-The token is the table's id and version, so that an unchanged table is not read again. A changed table is read whole.
+The token is the table's id and version, so that an unchanged table is not read again. A changed table is read
+completely.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class _Delta(_Table):
 
 class _Iceberg(_Table):
     def token(self) -> str:
-        """Return the table's id and snapshot; for the newest snapshot also the schema, which may change separately."""
+        """Return the table's id and snapshot and, if no version is configured, the schema, which may change alone."""
         table, snapshot = self._snapshot()
         schema = table.schema().schema_id if self._settings.version is None else ""
         return f"{table.metadata.table_uuid} {snapshot} {schema}"

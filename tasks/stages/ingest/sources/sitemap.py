@@ -1,4 +1,4 @@
-"""Parses a sitemap or an index of sitemaps: XML without a DTD, or one URL per line, each also gzipped."""
+"""Parses a sitemap or an index of sitemaps: XML without a DTD, or one URL per line. Either may be gzipped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class SitemapError(ValueError):
 
 @dataclass(slots=True)
 class Sitemap:
-    """The content of a sitemap, or of an index of `sitemaps`."""
+    """The URLs of a sitemap or, for an index, the URLs of its `sitemaps`."""
 
     urls: list[str] = field(default_factory=list)
     sitemaps: list[str] = field(default_factory=list)

@@ -23,7 +23,7 @@ class SourceError(BadInput):
 
 
 class ChangedError(OSError):
-    """A file was replaced after it was listed. The build lists it once more, and then reads it.
+    """A file was replaced after it was listed. The build lists the file again, and then reads it.
 
     The new bytes must not be read under the old token: if the file is restored before the next listing, its token is
     the old token again, and the new bytes would remain in the index.
@@ -47,7 +47,7 @@ class FileEntry:
 
 @runtime_checkable
 class FileSource(Protocol):
-    """A file source, such as a bucket, a repository or a plug-in. Each process opens it anew.
+    """A file source, such as a bucket, a repository or a plug-in. Each process opens its own instance.
 
     warnings: sentences for the user about the last listing, in the order of discovery; `list` adds them while its
     result is consumed. They name files omitted on purpose, such as pages that a site's robots.txt disallows.
@@ -102,11 +102,11 @@ class RecordSource(Protocol):
     """A record source, such as a database."""
 
     def token(self) -> str:
-        """Return a string that changes whenever `rows` would yield other rows; empty if this cannot be known."""
+        """Return a string that changes whenever `rows` would yield different rows; empty if this cannot be known."""
         ...
 
     def rows(self, cursor: Any) -> Iterator[SourceRow | RejectedRow | Deleted | Until]:
-        """Yield the rows since a cursor, or all rows for None, then an `Until`, in memory that does not grow.
+        """Yield the rows since a cursor, or all rows if it is None, and then an `Until`. Memory is bounded.
 
         With a cursor, a later row replaces an earlier row with the same id. Raises SourceError.
         """

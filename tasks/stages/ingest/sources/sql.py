@@ -141,7 +141,7 @@ class SqlSource(RecordSource):
         return deletion(number, record[settings.id]), value
 
     def _no_cursor(self, value: Any) -> str:
-        """Return why a cursor of this value would not select its row again; empty if it would."""
+        """Return why later builds would miss changes because of this cursor value; empty if they would not."""
         column = self._settings.cursor
         if value is None and self._query.handles_null:
             return (

@@ -351,7 +351,10 @@ class _SqlAlchemyConnection:
         return self._least_of_postgres(query, column) if backend == "postgresql" else None
 
     def _least_of_postgres(self, query: Query, column: str) -> str | None:
-        """Return the constant for the column's type, which the server reports for the query with a NULL cursor."""
+        """Return a constant below all values of the column's type; None if unknown. Raises SourceError.
+
+        The server reports the type for the query with NULL in place of `:cursor`.
+        """
         import psycopg
 
         raw, first = self._driver_connection(), None
@@ -418,7 +421,7 @@ _AS_TEXT = ("inet", "cidr", *(f"{name}{kind}" for name in _RANGES for kind in ("
 
 
 def _lenient_loaders() -> dict[str, type]:
-    """Return loaders that load dates and times beyond Python's range as strings, such as `infinity` and years B.C."""
+    """Return loaders that return dates and times beyond Python's range (`infinity`, years B.C.) as strings, by type."""
     from psycopg import DataError
     from psycopg.types import datetime as loaders
 

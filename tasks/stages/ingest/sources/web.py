@@ -199,12 +199,12 @@ class WebSource:
             )
 
     def _may_be_chosen(self, url: str) -> bool:
-        """Return False if `include` and `exclude` omit a page whatever its type is: it need not be requested."""
+        """Return whether `include` and `exclude` allow a page of some type; otherwise it need not be requested."""
         globs = (self._settings.include, self._settings.exclude)
         return any(is_chosen(name_of(url, suffix), *globs) for suffix in ("", *sorted(set(_SUFFIXES.values()))))
 
     def _listed(self, where: str, skipped: Skipped) -> Iterator[str]:
-        """Yield the URLs in a list. where: a local file, which may name any host, or a URL."""
+        """Yield the URLs in a list. where: a local file, whose URLs may have any host, or a URL."""
         remote = "://" in where
         try:
             data = self._document(_given_url(where), "list") if remote else _read_list(where)
@@ -253,7 +253,7 @@ class WebSource:
                     yield url
 
     def _document(self, url: str, what: str) -> bytes:
-        """Return the body of a list or a sitemap. Raises SourceError if it cannot be read, as its pages are unknown."""
+        """Return the body of a list or a sitemap. Raises SourceError if it cannot be read: pages could be missing."""
 
         def receive(response: httpx2.Response) -> bytes:
             if response.status_code != 200:
@@ -300,7 +300,7 @@ class WebSource:
                 done.result()
 
     def _page(self, url: str, before: _Token | None) -> _Token | str:
-        """Request a page. Returns its new or old token, or why it is left out. Raises as `WebClient.get` does."""
+        """Request a page. Returns its new or old token, or why the page is left out. Raises as `WebClient.get` does."""
         headers = {}
         if before is not None and (before.etag or before.modified):
             headers = {"If-None-Match": before.etag, "If-Modified-Since": before.modified}
@@ -420,7 +420,7 @@ def _read_list(where: str) -> bytes:
 
 
 def _charset(kind: str, parameters: str) -> str:
-    """Return the encoding from which to convert a text; empty for UTF-8, an unknown encoding, and other content."""
+    """Return the encoding to convert a text from; empty for UTF-8, an unknown encoding, or content that is not text."""
     match = re.search(r"charset\s*=\s*[\"']?([\w.:-]+)", parameters)
     if not kind.startswith("text/") or not match or not _CHARSETS.fullmatch(match[1]):
         return ""

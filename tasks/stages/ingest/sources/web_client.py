@@ -57,7 +57,7 @@ class RefusedError(Exception):
 
 
 class _BusyError(Exception):
-    """The site may answer later. after: the number of seconds that the site asks to wait, if it does."""
+    """The site may answer later. after: the number of seconds that the site asks to wait; None if it states none."""
 
     def __init__(self, why: str, after: float | None = None) -> None:
         super().__init__(why)
@@ -187,7 +187,7 @@ class WebClient:
 
     @contextlib.contextmanager
     def _turn(self, url: str, delay: float) -> Iterator[None]:
-        """Wait until the delay after the last request to this host, by any process of this machine, has passed."""
+        """Hold a site's lock for a request, at least `delay` seconds after this machine's last request to it."""
         name = hashlib.sha256(site_of(url).encode()).hexdigest()[:32]
         with (self._turns / name).open("a+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -294,7 +294,7 @@ def _check_peer(response: httpx2.Response, url: str) -> None:
 
 
 def _same_host(first_url: str, second_url: str) -> bool:
-    """Return whether two URLs have the same host and port, or the same host and http's and https's default ports."""
+    """Return whether two URLs have the same host, and the same port or only the default ports of http and https."""
     first, second = urlsplit(first_url), urlsplit(second_url)
     if first.hostname != second.hostname:
         return False
