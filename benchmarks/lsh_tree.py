@@ -41,7 +41,7 @@ from tasks.core.groups import hex_ids, id_bytes
 from tasks.core.shards import estimate_tokens
 from tasks.families.lsh_tree.hierarchy import Bounds, Layer, LayerNodes, layer_over
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
-from tasks.llm.answer_schema import text_schema
+from tasks.llm.answer_parsing import text_schema
 from tasks.llm.prompts import prompt
 from tasks.stages.embed.embed import row_key
 from tasks.stages.split.split import embedded_text

@@ -30,10 +30,9 @@ from flows.cancellation import cancelled_by_prefect
 from flows.cluster import private_cluster, send_spans
 from flows.dask_executor import DaskExecutor
 from flows.lazy_cluster import LazyClusterExecutor
-from flows.local_files import LocalFilesExecutor
 from flows.prefect_artifacts import leave_artifacts, shown_progress
 from flows.process_executor import ProcessExecutor
-from flows.remote_cluster import remote_cluster
+from flows.remote_cluster import LocalFilesExecutor, remote_cluster
 from flows.task_logs import LoggingProgress
 from indexmill.errors import DiskFull, IndexmillError
 from indexmill.store.free_space import temporary_folder

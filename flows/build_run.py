@@ -220,7 +220,9 @@ def open_run(
     ):
         ended.callback(_report_published, configuration, record, progress)
         holds.check(store)
-        for caution in _cautions(configuration):
+        cautions = open_llm(configuration.llm).cautions() if configuration.llm.asks else []
+        cautions += open_embeddings(configuration.embed).cautions() if configuration.embed.asks else []
+        for caution in cautions:  # before any model is called
             progress.warn(caution)
         setup = RunSetup(
             store=store,
@@ -254,12 +256,6 @@ def open_run(
             record.report = build.report.to_json()
             if approved is not None:
                 record.plan = approved.beside(build.report, time.monotonic() - began)
-
-
-def _cautions(configuration: Configuration) -> list[str]:
-    """Return warnings about the configured endpoints of models, before any model is called."""
-    cautions = open_llm(configuration.llm).cautions() if configuration.llm.asks else []
-    return cautions + (open_embeddings(configuration.embed).cautions() if configuration.embed.asks else [])
 
 
 def _report_published(configuration: Configuration, run: Operation, progress: Progress) -> None:

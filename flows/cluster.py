@@ -25,7 +25,7 @@ from indexmill import telemetry, telemetry_sdk
 from indexmill.errors import IndexmillError
 from schemas.config import EndpointSettings
 from schemas.sources import SourceSettings
-from storage.room import check_room
+from storage.write_errors import check_room
 from tasks.core.process_environment import secret_variables, worker_environment
 
 _T = TypeVar("_T")

@@ -29,7 +29,7 @@ from flows.scratch import scratch_folder
 from flows.server_database import keep_database, take_database
 from indexmill.errors import IndexmillError
 from schemas.config import EndpointSettings
-from storage.room import check_room
+from storage.write_errors import check_room
 from tasks.core.process_environment import secret_variables, without
 
 _HOST = "127.0.0.1"

@@ -7,7 +7,7 @@ import importlib
 import ipaddress
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,9 @@ from flows.worker_check import WorkerCheck, describe_worker, misfit
 from indexmill.errors import BadInput, IndexmillError
 from schemas.config import DaskSettings
 from tasks.core.environment import code_digest, environment_fingerprint
+from tasks.core.executor import Call, Executor
+from tasks.llm.account import CallLimits
+from tasks.llm.quota import RunQuota
 
 _CONNECT = "30s"
 _ANSWER = 60.0
@@ -222,3 +225,26 @@ def _check_workers(client: Client, store: str, expected: tuple[bool, str, dict[s
         problem = misfit(answer, expected)
         if problem:
             raise BadInput(f"worker {worker} is not fit for this run: {problem}")
+
+
+class LocalFilesExecutor:
+    """Runs calls that use files of this machine with `here`, and all others with `there`, on other machines."""
+
+    def __init__(self, there: Executor, here: Executor) -> None:
+        self._there, self._here = there, here
+
+    def run(self, calls: Iterable[Call], **options: Any) -> Iterator[tuple[Call, Any]]:
+        """Run each call here or there; see `tasks.core.executor.Executor`."""
+        listed = list(calls)
+        yield from self._here.run([call for call in listed if call.local], **options)
+        yield from self._there.run([call for call in listed if not call.local], **options)
+
+    def stop(self, *, at_once: bool = True) -> None:
+        self._here.stop(at_once=at_once)
+        self._there.stop(at_once=at_once)
+
+    def wait(self, seconds: float) -> None:
+        self._there.wait(seconds)
+
+    def quota(self, run: str, limits: CallLimits) -> RunQuota:
+        return self._there.quota(run, limits)

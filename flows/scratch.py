@@ -19,7 +19,7 @@ from pathlib import Path
 from indexmill.errors import StoreError
 from indexmill.store.free_space import temporary_folder
 from storage.processes import Process, alive, same_boot, this_process
-from storage.room import ROOM, check_room
+from storage.write_errors import ROOM, check_room
 
 PREFIX = "indexmill-run-"
 """The prefix of the folders' names."""

@@ -244,10 +244,12 @@ def list_runs(
 def unpublished_runs(store: Store) -> frozenset[str]:
     """Return the runs that did not publish and may have made parts, except runs with nothing to do."""
     published = {ref.run_id for ref in refs.history(store)}
+    ends = {run_id: (run_name(run_id, "end"), names) for run_id, names in _by_run(store).items()}
     return frozenset(
         run_id
-        for run_id, names in _by_run(store).items()
-        if run_id not in published and not _was_idle(store, run_id, names)
+        for run_id, (end, names) in ends.items()
+        if run_id not in published
+        and not (end in names and get_record(store, end, RunEnd).state in ("unchanged", "done"))
     )
 
 
@@ -294,11 +296,6 @@ def last_report(store: Store) -> Mapping[str, JsonValue]:
 def saw_other_files(store: Store, files: str | None) -> bool:
     """Return True unless the run of `last_report` read a corpus whose files have this digest; always True for None."""
     return files is None or files != last_report(store).get("corpus_files")
-
-
-def _was_idle(store: Store, run_id: str, names: list[str]) -> bool:
-    name = run_name(run_id, "end")
-    return name in names and get_record(store, name, RunEnd).state in ("unchanged", "done")
 
 
 def _by_run(store: Store) -> dict[str, list[str]]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-
 from schemas.config import Configuration
 from tasks.core import encoder
 from tasks.core.builder_family import BuilderFamily
@@ -79,20 +76,20 @@ _SHARED = (
 """The steps that families share."""
 
 
-def _all() -> Iterator[Step]:
-    yield from _SHARED
-    for family in FAMILIES:
-        yield from family.guarded_steps()
+_BUILDING = (*_SHARED, *(step for family in FAMILIES for step in family.guarded_steps()))
 
-
-def _with_gates(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return the steps, followed by the checks and the quality measurement."""
-    check_all = Step("check", check.drive, after=tuple(step.name for step in steps))
-    measure = Step("quality", lambda run: run.quality(), after=("check",))
-    return (*steps, check_all, replace(measure, enabled=lambda settings: settings.gates.questions is not None))
-
-
-STEPS: tuple[Step, ...] = in_order(_with_gates(tuple(_all())))
+STEPS: tuple[Step, ...] = in_order(
+    (
+        *_BUILDING,
+        Step("check", check.drive, after=tuple(step.name for step in _BUILDING)),
+        Step(
+            "quality",
+            lambda run: run.quality(),
+            after=("check",),
+            enabled=lambda settings: settings.gates.questions is not None,
+        ),
+    )
+)
 
 
 def enabled_steps(configuration: Configuration) -> tuple[Step, ...]:

@@ -24,7 +24,7 @@ from indexmill.models.openvino_encoder import import_openvino, openvino_core
 from indexmill.models.quiet import quiet
 from indexmill.models.sentence_model import DEFAULT_MODEL, ModelFiles, find_model, read_model, tokenizer_json
 from indexmill.store.canonical import canonical_json
-from storage.room import check_room
+from storage.write_errors import check_room
 from tasks.core.bert_graph import bert_graph, is_bert
 from tasks.core.quantise import calibration_texts, quantisation, quantise
 

@@ -211,7 +211,9 @@ class PartRunner:
             by_key.setdefault(part_key(stage, spec.shard, spec.settings, spec.inputs), []).append(spec)
         if requested:
             self._compare_parts(stage, requested[0])
-        existing = self._existing_receipts(stage, by_key)
+        unknown = [] if self.cold else [key for key in by_key if key not in self._receipts]
+        with ThreadPoolExecutor(_READERS) as pool:
+            existing = dict(zip(unknown, pool.map(partial(self.find, stage), unknown), strict=True))
         calls: list[Call] = []
         for key, (spec, *_) in by_key.items():
             before = self._receipts.get(key)
@@ -236,11 +238,6 @@ class PartRunner:
                 )
             )
         return calls
-
-    def _existing_receipts(self, stage: Stage[Any], keys: Iterable[str]) -> dict[str, Receipt | None]:
-        unknown = [] if self.cold else [key for key in keys if key not in self._receipts]
-        with ThreadPoolExecutor(_READERS) as pool:
-            return dict(zip(unknown, pool.map(partial(self.find, stage), unknown), strict=True))
 
     def within(self, stage: str, key: str, done: int, total: int, items: Items | None) -> None:
         """Forward the progress of a part from its worker."""
@@ -269,18 +266,13 @@ class PartRunner:
 
     def find(self, stage: Stage[Any], key: str) -> Receipt | None:
         """Return the receipt of a part that is complete, or that the parent published incomplete; None to make it."""
-        receipt = self._from_lineage(stage, key) or find(self.store, stage.name, key)
+        # The parent's lineage does not say whether rows failed; only stages that ask a language model have such rows.
+        receipt = self._receipts_of_parent.get((stage.name, key)) if stage.requests is None else None
+        if receipt is None or not has_outputs(self.store, receipt):
+            receipt = find(self.store, stage.name, key)
         if receipt is not None or self.retry_refused or (stage.name, key) not in self._parents_outputs:
             return receipt
         return find_incomplete(self.store, stage.name, key, self._parents_outputs[stage.name, key])
-
-    def _from_lineage(self, stage: Stage[Any], key: str) -> Receipt | None:
-        """Return the receipt of a part of the parent, without reading it; None if it must be read or is missing.
-
-        The lineage does not say whether rows failed; only stages that ask a language model have such rows.
-        """
-        receipt = self._receipts_of_parent.get((stage.name, key)) if stage.requests is None else None
-        return receipt if receipt is not None and has_outputs(self.store, receipt) else None
 
     def _job(self, stage: Stage[Any], spec: PartSpec, key: str) -> Job:
         """Return the job of a worker that makes a part of a stage."""

@@ -1,4 +1,4 @@
-"""Read answers of language models: a usable answer is complete, valid JSON, and fits the requested schema.
+"""Schemas and reading of answers: a usable answer is complete, valid JSON, and fits the requested schema.
 
 A `BadAnswer` has fixed wording without text from the answer, and so without text from the corpus.
 """
@@ -9,7 +9,7 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from indexmill.models.llm import Completion
+from indexmill.models.llm import Completion, object_schema
 from indexmill.models.readable import BadAnswer, value_of
 from indexmill.store.canonical import canonical_json, strict_json
 
@@ -17,6 +17,19 @@ if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
 
 _SHOWN = 200
+
+TEXT: Mapping[str, Any] = {"type": "string", "pattern": r"\S"}
+"""The JSON schema of a text that is not blank."""
+
+
+def text_schema(name: str) -> dict[str, Any]:
+    """Return the JSON schema of an answer with one property of this name, a text that is not blank."""
+    return object_schema(**{name: TEXT})
+
+
+def list_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON schema of a list of objects with exactly these properties."""
+    return {"type": "array", "items": object_schema(**properties)}
 
 
 def read(completion: Completion, schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from indexmill.models.llm_errors import LlmError, LlmForbidden
 from indexmill.models.recogniser import Field, Kind, Mention, RulesRecogniser, names_nothing, title_mentions
 from indexmill.store.canonical import canonical_json, digest_of, strict_json
 from indexmill.text.canonical_names import canonical_name
-from tasks.llm.answer_schema import list_schema
+from tasks.llm.answer_parsing import list_schema
 
 TASK = "entities"
 

@@ -13,7 +13,6 @@ from indexmill.store.layout import READER_VERSION
 from indexmill.store.manifest import Corpus, Manifest
 from indexmill.store.manifest import FamilyRecord as Published
 from indexmill.store.packs import Pack, open_pack
-from schemas.config import Configuration
 from storage import lineage as lineages
 from storage.lineage import Lineage, LineageEntry
 from storage.publish import describe as artifact_of
@@ -63,12 +62,6 @@ def _families(run: CorpusRun) -> dict[str, Published]:
     return families
 
 
-def _optional(configuration: Configuration) -> tuple[str, ...]:
-    """Return the names of the tables of extraction and of description whose rows are counted, if they are enabled."""
-    extracted = tuple(EXTRACTION) if configuration.extracts else ()
-    return (*extracted, "described", "related") if configuration.describes else extracted
-
-
 def manifest_of(run: CorpusRun) -> Manifest:
     """Return the manifest of the parts: a function of corpus, settings, code and environment alone."""
     artifacts = list(_artifacts(run))
@@ -81,6 +74,9 @@ def manifest_of(run: CorpusRun) -> Manifest:
         )
     )
     published = run.configuration.published()
+    counted = ["sentences", "mentions", "entities"]
+    counted += EXTRACTION if run.configuration.extracts else ()
+    counted += ("described", "related") if run.configuration.describes else ()
     return Manifest(
         minimum_reader_version=READER_VERSION,
         corpus=Corpus(
@@ -89,7 +85,7 @@ def manifest_of(run: CorpusRun) -> Manifest:
             passages=sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith("passages/")),
             counts={
                 table: sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith(table + "/"))
-                for table in ("sentences", "mentions", "entities", *_optional(run.configuration))
+                for table in counted
             },
         ),
         configuration=published,

@@ -116,7 +116,9 @@ class CorpusRun(BaseRun, PartRunner):
 
     def scan(self) -> None:
         """Read the corpus and divide it into shards; raises if a gate refuses it."""
-        self.corpus.read(self._poison(), again=self._attempt > 0)
+        makers = self._makers.values() if self.store.list(poison_prefix()) else ()
+        poisoned = [record for maker in makers for record in poison.scan(self.store, maker)]
+        self.corpus.read(poisoned, again=self._attempt > 0)
 
     def ingest(self) -> None:
         self.corpus.take_all()
@@ -146,9 +148,3 @@ class CorpusRun(BaseRun, PartRunner):
 
     def poison_scope(self, stage: str) -> str:
         return self._makers[stage]
-
-    def _poison(self) -> list[poison.Poison]:
-        """Return the documents that a stage could not process, in earlier runs and this one."""
-        if not self.store.list(poison_prefix()):
-            return []
-        return [record for maker in self._makers.values() for record in poison.scan(self.store, maker)]

@@ -29,6 +29,7 @@ from tasks.pipeline import gates
 from tasks.pipeline.run_setup import RunSetup
 from tasks.stages.ingest import read_part, shard_plan, spill, supervisor
 from tasks.stages.ingest.documents import clip
+from tasks.stages.ingest.formats.format_registry import format_of
 from tasks.stages.ingest.known import PreviousReading, known_of, reading_record
 from tasks.stages.ingest.listing import list_again, list_corpus
 from tasks.stages.ingest.part import IngestSettings
@@ -311,7 +312,7 @@ class RunCorpus:
 
     def _scan(self, files: Sequence[SourceFile]) -> list[spill.ScanResult]:
         """Read files into the spill folder; slow formats are read as parts."""
-        slow = [] if self._setup.full else [file for file in files if read_part.is_read_as_part(file)]
+        slow = [] if self._setup.full else [file for file in files if file.token and format_of(file.kind) is not None]
         scanned = self._read_parts(slow) if slow else []
         done = {name for result in scanned for name in result.files}
         return scanned + self._scan_now([file for file in files if file.name not in done])

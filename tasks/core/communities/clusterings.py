@@ -1,16 +1,17 @@
-"""Clusterings keyed by the bytes of ids: the output of the clustering stages, from which the next version starts."""
+"""Clusterings keyed by the bytes of ids, from which the next version starts; the ids and levels of communities."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from indexmill.store.canonical import canonical_json
 from indexmill.store.pack_schema import Array, PackSchema
-from tasks.core.communities.community_levels import community_id
 from tasks.core.communities.graph import ALONE, Labels, in_order
 from tasks.core.groups import Ids, as_words, hex_ids, id_bytes
 
@@ -23,6 +24,23 @@ CLUSTERS = PackSchema(
         "modularity": Array("float64", (1,), "of the clustering, at resolution 1"),
     },
 )
+
+
+@dataclass(frozen=True)
+class Stops:
+    """When to stop building levels (ArchRAG, Algorithm 1). fewest: the minimum number of nodes to cluster."""
+
+    levels: int = 4
+    fewest: int = 5
+
+    def want_another(self, built: int, nodes: int) -> bool:
+        """Return True if another level is built over `built` levels, the uppermost of which has `nodes` nodes."""
+        return nodes >= self.fewest and built < self.levels
+
+
+def community_id(level: int, members: Sequence[str]) -> str:
+    """Return a community's id: a hash of its level and its members, whatever their order."""
+    return hashlib.sha256(canonical_json([level, sorted(members)])).hexdigest()[:32]
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from tasks.core.stage import Input, Output, Part, Stage, worker_arg
 from tasks.core.writer import Writer
 from tasks.families.community_tree.report_inputs import DescribedRelation, Member, ReportInput, chosen
 from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS, COMMUNITY_RELATIONS, COMMUNITY_SOURCES
-from tasks.llm.answer_schema import TEXT, list_schema
+from tasks.llm.answer_parsing import TEXT, list_schema
 from tasks.llm.prompts import Prompt
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.resolve.consolidate import entity_text

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 
 from indexmill.errors import CorruptBlob
 from storage.lineage import LineageEntry
-from tasks.core.communities.clusterings import Clusters, earlier_names, start_of
-from tasks.core.communities.community_levels import Stops
+from tasks.core.communities.clusterings import Clusters, Stops, earlier_names, start_of
 from tasks.core.communities.graph import Labels
 from tasks.core.groups import Ids
 from tasks.core.part_runner import Parts, PartSpec

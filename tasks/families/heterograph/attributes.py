@@ -23,7 +23,7 @@ from tasks.families.heterograph.reading import Read
 from tasks.families.heterograph.tables import HETERO_ATTRIBUTES, HETERO_MADE, HETERO_READ
 from tasks.families.heterograph.texts import lines, sentence
 from tasks.families.heterograph.writing import ReadTexts, TextSettings
-from tasks.llm.answer_schema import text_schema
+from tasks.llm.answer_parsing import text_schema
 from tasks.llm.prompts import Prompt
 from tasks.stages.write.summarise import fingerprint, plain
 from tasks.stages.write.written_rows import Row

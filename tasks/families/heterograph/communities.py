@@ -22,8 +22,7 @@ from indexmill.errors import CorruptBlob
 from schemas.tables import conform
 from storage.lineage import LineageEntry
 from storage.table_blobs import read_table
-from tasks.core.communities.clusterings import Clusters, start_of
-from tasks.core.communities.community_levels import community_id
+from tasks.core.communities.clusterings import Clusters, community_id, start_of
 from tasks.core.communities.graph import Labels, Weighted
 from tasks.core.communities.measures import modularity
 from tasks.core.groups import id_bytes
@@ -34,7 +33,7 @@ from tasks.families.heterograph.community_graph import GRAPH, graph_of_pack
 from tasks.families.heterograph.graph import TypedGraph
 from tasks.families.heterograph.tables import HETERO_COMMUNITIES
 
-_LEVEL = 0  # the level in the ids; tasks.core.communities.community_levels begins at 1
+_LEVEL = 0  # the level in the ids; tasks.core.communities.clusterings begins at 1
 
 
 def grouped(

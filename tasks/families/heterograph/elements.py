@@ -27,7 +27,7 @@ from tasks.families.heterograph.reading import Read
 from tasks.families.heterograph.tables import HETERO_ELEMENTS, HETERO_MADE, HETERO_READ
 from tasks.families.heterograph.texts import lines, sentence
 from tasks.families.heterograph.writing import ReadTexts, TextSettings
-from tasks.llm.answer_schema import TEXT, list_schema
+from tasks.llm.answer_parsing import TEXT, list_schema
 from tasks.llm.prompts import Prompt
 from tasks.stages.write import summarise
 from tasks.stages.write.summarise import fingerprint, plain

@@ -26,7 +26,7 @@ from tasks.core.part_runner import PartSpec
 from tasks.core.request_estimate import LedgerAnswers, holding
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
-from tasks.llm.answer_schema import list_schema
+from tasks.llm.answer_parsing import list_schema
 from tasks.llm.ask import LlmAccess, ask
 from tasks.llm.llm_recogniser import place_of
 from tasks.llm.prompt_results import AskResult, ModelAnswer, PromptRefusal

@@ -24,7 +24,6 @@ from tasks.core.part_runner import PartSpec
 from tasks.core.shards import assign, id_hashes
 from tasks.core.stage import Output, Outputs, Part, Stage, StageSettings, worker_arg
 from tasks.stages.ingest import spill, supervisor
-from tasks.stages.ingest.formats.format_registry import format_of
 from tasks.stages.ingest.known import format_digest
 from tasks.stages.ingest.source_files import SourceFile
 from tasks.stages.ingest.spill_files import of_files, quarantine_row
@@ -47,11 +46,6 @@ class ReadPartSettings(StageSettings):
     formats: Mapping[str, str]
     files: tuple[SourceFile, ...] = worker_arg()
     corpus: CorpusSettings = worker_arg()
-
-
-def is_read_as_part(file: SourceFile) -> bool:
-    """Return whether a file is slow to read and has a version token."""
-    return bool(file.token) and format_of(file.kind) is not None
 
 
 def specs(files: Sequence[SourceFile], settings: CorpusSettings) -> list[PartSpec]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from schemas.config import Configuration
 from tasks.core.writer import Writer
-from tasks.llm.answer_schema import text_schema
+from tasks.llm.answer_parsing import text_schema
 from tasks.llm.prompts import Prompt
 from tasks.stages.resolve.consolidate import Many, joined
 from tasks.stages.write.summarise import fingerprint, plain

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tasks.core.communities.augment import Augment, weighted
-from tasks.core.communities.community_levels import Stops, community_id
+from tasks.core.communities.clusterings import Stops, community_id
 from tasks.core.communities.graph import ALONE, Edges, Floats, Graph, Labels, Weighted, coarser, graph_of
 
 Membership = Mapping[str, str]

@@ -8,9 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.core.communities.clusterings import Clusters, clusters_of, start_of
+from tasks.core.communities.clusterings import Clusters, clusters_of, community_id, start_of
 from tasks.core.communities.clusterings import earlier_names as earlier_ids
-from tasks.core.communities.community_levels import community_id
 from tasks.core.communities.graph import ALONE, Graph, in_order
 from tasks.core.groups import hex_ids, id_bytes
 from tests.deep import examples

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.core.communities.augment import knn, none, weighted
-from tasks.core.communities.community_levels import Stops, community_id
+from tasks.core.communities.clusterings import Stops, community_id
 from tasks.core.communities.graph import ALONE, Floats, Graph, Labels, Weighted, graph_of
 from tasks.core.communities.leiden import leiden
 from tasks.core.communities.measures import modularity

@@ -15,7 +15,7 @@ from indexmill.retrieve.grid import on_grid
 from indexmill.snapshot import Snapshot
 from indexmill.store.packs import open_pack
 from tasks.core.communities.augment import codicil
-from tasks.core.communities.community_levels import Stops
+from tasks.core.communities.clusterings import Stops
 from tasks.core.communities.graph import graph_of
 from tasks.core.communities.leiden import leiden
 from tasks.core.communities.measures import calinski_harabasz, cosine_to_centre

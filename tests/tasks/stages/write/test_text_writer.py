@@ -8,7 +8,7 @@ from typing import Any
 from storage.folder import FolderStore
 from tasks.core.estimate import Range
 from tasks.core.writer import Writer
-from tasks.llm.answer_schema import text_schema
+from tasks.llm.answer_parsing import text_schema
 from tasks.stages.write.text_writer import TextWriter, WriterSettings
 from tests.tasks.making import UNASKED
 

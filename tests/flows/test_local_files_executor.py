@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from flows.local_files import LocalFilesExecutor
+from flows.remote_cluster import LocalFilesExecutor
 from tasks.core.executor import Call, InlineExecutor, StoppedError
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings

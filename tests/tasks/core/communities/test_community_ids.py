@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from tasks.core.communities.community_levels import community_id
+from tasks.core.communities.clusterings import community_id
 
 
 def test_a_communitys_id_is_of_its_level_and_members() -> None:
