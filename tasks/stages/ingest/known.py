@@ -33,7 +33,7 @@ from tasks.stages.ingest.spill_files import CARRIED_ROW, of_files
 _READERS_VERSION = 1
 """Increment it whenever a reader of records, text, Markdown or HTML returns different rows for the same bytes."""
 
-_LIBRARIES = {"html": ("trafilatura", "lxml"), "markdown": ("pyyaml",), "parquet": ("pyarrow",), "csv": ("pyarrow",)}
+_LIBRARIES = {"markdown": ("pyyaml",), "parquet": ("pyarrow",), "csv": ("pyarrow",)}
 """The libraries that determine the rows of formats outside the registry."""
 
 _ROWS_PER_BUCKET = 2_000

@@ -54,9 +54,6 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 
-_MANY_ATTRIBUTES = re.compile(r"<[A-Za-z](?:[^<>\s]*+\s++){10000}")
-"""A tag with too many attributes: the HTML library compares each attribute with all before it."""
-
 Rows = Iterator[SourceRow | RejectedRow]
 Records = Iterator[SourceRow | RejectedRow | Deleted | Until]
 
@@ -375,31 +372,6 @@ def _first_heading(markdown: str) -> str:
     return ""
 
 
-def _html(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """Yield the row of an HTML file: title and main text by trafilatura, or all text if it detects no main text."""
-    try:
-        import trafilatura  # takes a second to import, which other corpora do not need
-    except ImportError as error:
-        raise not_installed("HTML", "trafilatura", error) from error
-    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # its warnings become rejections here
-    page = _whole(source, settings.max_line_bytes)
-    if "\x00" in page:
-        raise UnreadableError("nul", f"at character {page.index(chr(0))}")
-    if _MANY_ATTRIBUTES.search(page):
-        raise UnreadableError("unreadable-file", "a tag has more than 10,000 attributes")
-    if not re.search("<(html|body)", page[:4096], re.IGNORECASE):
-        page = f"<html><body>{page}</body></html>"  # trafilatura rejects a fragment
-    try:
-        extraction = trafilatura.bare_extraction(page, with_metadata=True, include_comments=False)
-        text = getattr(extraction, "text", None) or trafilatura.html2txt(page)
-    except MemoryError:
-        raise
-    except Exception as error:  # pages are untrusted; any parser error concerns one page only
-        raise UnreadableError("unreadable-file", f"{type(error).__name__}: {error}") from error
-    # Only the title is used: trafilatura's dates depend on the day it runs.
-    yield _file_row(source, getattr(extraction, "title", None), text, {})
-
-
 def _extracted(source: SourceFile, settings: CorpusSettings) -> Rows:
     file_format = format_of(source.kind)
     if file_format is None:
@@ -482,6 +454,5 @@ _READERS: dict[Kind, Callable[[SourceFile, CorpusSettings], Rows]] = {
     "csv": _csv,
     "text": _text,
     "markdown": _markdown,
-    "html": _html,
     MISNAMED: _misnamed,
 }

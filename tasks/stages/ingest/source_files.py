@@ -65,13 +65,11 @@ SUFFIXES: dict[str, Kind] = {
     ".txt": "text",
     ".md": "markdown",
     ".markdown": "markdown",
-    ".html": "html",
-    ".htm": "html",
     **{suffix: format_.kind for format_ in FORMATS for suffix in format_.suffixes},
 }
 """The formats by file name; JSON and CSV may also end in .gz or .zst."""
 
-TEXT_KINDS: frozenset[Kind] = frozenset({"text", "markdown", "html", *(format_.kind for format_ in FORMATS)})
+TEXT_KINDS: frozenset[Kind] = frozenset({"text", "markdown", *(format_.kind for format_ in FORMATS)})
 """The formats in which each file is one document."""
 
 _NAMED_ONLY = frozenset(suffix for format_ in FORMATS if not format_.by_default for suffix in format_.suffixes)
@@ -234,7 +232,7 @@ def batches(files: Iterable[SourceFile]) -> Iterator[tuple[SourceFile, ...]]:
 
 def is_quick(files: Iterable[SourceFile]) -> bool:
     """Return whether one process can read all files in a few seconds; remote files, HTML etc. take longer."""
-    slow = {"html", *(format_.kind for format_ in FORMATS)}
+    slow = {format_.kind for format_ in FORMATS}
     sizes = [
         math.inf if file.place or file.kind in slow else file.size * (_SWELLS if file.compression else 1)
         for file in files

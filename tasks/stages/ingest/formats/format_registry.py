@@ -18,12 +18,13 @@ FORMATS: tuple[Format, ...] = (
     Format("pptx", (".pptx", ".pptm"), 2, "pptx"),
     Format("xlsx", (".xlsx", ".xlsm"), 2, "xlsx"),
     Format("epub", (".epub",), 2, "epub", libraries=("lxml",)),
+    Format("html", (".html", ".htm"), 1, "html", libraries=("trafilatura", "lxml")),
     *_CODE,
 )
 
 
 def format_of(kind: str) -> Format | None:
-    """Return the format of this kind; None for formats of records, and for text, Markdown and HTML."""
+    """Return the format of this kind; None for formats of records, and for text and Markdown."""
     return _BY_KIND.get(kind)
 
 

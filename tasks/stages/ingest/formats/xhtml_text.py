@@ -28,8 +28,8 @@ _NAMED = re.compile(r"&([A-Za-z][A-Za-z0-9]{1,31});")
 _OF_XML = frozenset({"amp", "lt", "gt", "quot", "apos"})
 _BREAKS_SPACE = re.compile(r"[ \t\r\n]+")
 
-_HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_BLOCKS = frozenset(_HEADINGS) | frozenset(
+HEADINGS = {f"h{level}": level for level in range(1, 7)}
+_BLOCKS = frozenset(HEADINGS) | frozenset(
     """
     address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure footer form
     header hr html legend li main menu ol p pre section summary table tbody td th tr ul
@@ -131,6 +131,11 @@ def _lenient(text: str, name: str) -> Element:
     return tree
 
 
+def page_of(text: str) -> Element:
+    """Parse a web page as a browser would. Raises UnreadableError for hostile content."""
+    return _lenient(text, "page")
+
+
 def is_contents(tree: Element) -> bool:
     """Return whether a chapter consists mostly of links within the book, and so is an undeclared table of contents."""
     links = [
@@ -167,18 +172,18 @@ class _Chapter:
 
     def _child(self, child: Element, inline: Inline) -> None:
         tag = child.tag
-        if _is_unread(child):
+        if is_unread(child):
             return
         if tag not in _BLOCKS and not any(inner.tag in _BLOCKS for inner in child):
             self._inline(child, inline, "")
             return
         self._paragraph(inline)
         inline.clear()
-        if tag in _HEADINGS:
+        if tag in HEADINGS:
             words = Inline()
             self._inline(child, words, "")
             self._marker = ""
-            self._writer.heading(_HEADINGS[tag], words.markdown())
+            self._writer.heading(HEADINGS[tag], words.markdown())
         elif tag == "pre":
             self._marker = ""
             self._writer.code("".join(_all_text(child)))
@@ -223,7 +228,7 @@ class _Chapter:
 
     def _inline(self, element: Element, inline: Inline, target: str) -> None:
         tag = element.tag
-        if _is_unread(element):
+        if is_unread(element):
             return
         if tag == "br":
             inline.add("\n")
@@ -299,7 +304,7 @@ def _span(value: str | None) -> int:
     return max(1, min(int(value), 100)) if value is not None and value.isdecimal() and len(value) < 6 else 1
 
 
-def _is_unread(element: Element) -> bool:
+def is_unread(element: Element) -> bool:
     if not isinstance(element.tag, str) or element.tag in _UNREAD or element.tag.startswith("?:"):
         return True
     kinds = element.get("epub:type", "")
@@ -312,7 +317,7 @@ def _all_text(element: Element) -> Iterator[str]:
     for child in element:
         if child.tag == "br":
             yield "\n"
-        elif not _is_unread(child):
+        elif not is_unread(child):
             yield from _all_text(child)
         if child.tail:
             yield child.tail

@@ -1,0 +1,212 @@
+"""Web pages (.html): the visible text of the page, in Markdown.
+
+`xhtml_text` writes the whole page, with its headings, lists, tables and code. Excluded are navigation, the header and
+footer of the page, hidden elements, and permalinks to headings.
+
+Articles of news sites and blogs are surrounded by teasers, comments and advertisements. trafilatura finds the article
+among them, but drops headings, lists and code of other pages. So its text is used only
+
+- for a page without code that says that it is an article, or is made by a blog's software, or
+- if it has nearly all headings and list items between the first and the last of its paragraphs.
+
+On public files, all 25 articles are read by trafilatura, and all 30 pages of documentation whole (`make acceptance`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import trafilatura
+
+from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, read_text
+from tasks.stages.ingest.formats.markdown_marks import one_line
+from tasks.stages.ingest.formats.markdown_text import MarkdownWriter, clip_title
+from tasks.stages.ingest.formats.xhtml_text import HEADINGS, is_unread, page_of, write
+from tasks.stages.ingest.formats.xml import Element
+
+_MANY_ATTRIBUTES = re.compile(r"<[A-Za-z](?:[^<>\s]*+\s++){10000}")
+"""A tag with too many attributes: the HTML library compares each attribute with all before it."""
+
+_SURROUNDINGS = frozenset({"banner", "contentinfo", "navigation", "search"})
+"""The roles of what surrounds the content (https://www.w3.org/TR/wai-aria-1.2/#landmark_roles)."""
+_HIDDEN = re.compile(r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*hidden)\b", re.IGNORECASE)
+_PERMALINK = re.compile(r"[¶#§🔗\s]*")
+
+_ARTICLE = re.compile(r"(?:https?://schema\.org/)?\w*(?:Article|Posting)")
+_ARTICLE_CLASSES = frozenset({"h-entry", "hentry", "single-post"})
+_BLOG = re.compile(r"(?:wordpress|blogger|ghost|typo3|joomla|drupal)\b", re.IGNORECASE)
+_CHECKED = frozenset({*HEADINGS, "p", "li", "td"})
+_COVERED = 0.9
+_LONG = 4
+"""The least number of words by which a paragraph of trafilatura's text is recognised in the page."""
+_WORD = re.compile(r"\w+")
+
+logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
+
+
+def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
+    """Extract the text of a page. See `Extractor`."""
+    most = 3 * limits.text_bytes + 65_536
+    page = read_text(file, most, f"the file has more than {most:,} bytes").replace("\r\n", "\n")
+    if "\x00" in page:
+        raise UnreadableError("nul", f"at character {page.index(chr(0))}")
+    if _MANY_ATTRIBUTES.search(page):
+        raise UnreadableError("unreadable-file", "a tag has more than 10,000 attributes")
+    tree = page_of(page)
+    title, says_article, may_be_article = _title(tree), _says_article(tree), _may_be_article(tree)
+    _clean(tree)
+    if says_article or may_be_article:
+        article = _article(page)
+        is_sure = says_article and next(tree.iter("pre"), None) is None
+        if article is not None and (is_sure or _covers(article, tree)):
+            tree = article
+    return Extracted(_text(tree, limits), title)
+
+
+def _text(tree: Element, limits: ExtractionLimits) -> str:
+    writer = MarkdownWriter(limits)
+    write(tree, writer)
+    return writer.result()[0]
+
+
+def _title(tree: Element) -> str:
+    """Return the only top heading, or the first of several that the page's title contains, or else the page's title."""
+    title = next((_words(element) for element in tree.iter("title")), "")
+    headings = list(filter(None, map(_words, tree.iter("h1"))))
+    if len(headings) > 1:
+        headings = [heading for heading in headings if heading.lower() in title.lower()]
+    return clip_title(next(iter(headings), title))
+
+
+def _words(element: Element) -> str:
+    """Return an element's text as one line, without permalinks."""
+    return one_line(" ".join(_strings(element)))
+
+
+def _strings(element: Element) -> Iterator[str]:
+    yield element.text or ""
+    for child in element:
+        if not _is_permalink(child):
+            yield from _strings(child)
+        yield child.tail or ""
+
+
+def _says_article(tree: Element) -> bool:
+    """Return whether a page says that it is an article, in any of the usual ways, or names a blog's software."""
+    for meta in tree.iter("meta"):
+        name, content = meta.get("property", meta.get("name", "")).lower(), meta.get("content", "")
+        if name.startswith("article:") or (name == "og:type" and content.lower() in ("article", "blog")):
+            return True
+        if name == "generator" and _BLOG.match(content):
+            return True
+    for element in tree.iter("*"):
+        if _ARTICLE.fullmatch(element.get("itemtype", "")) or not _ARTICLE_CLASSES.isdisjoint(
+            element.get("class", "").split()
+        ):
+            return True
+    scripts = (script for script in tree.iter("script") if script.get("type") == "application/ld+json")
+    return any(_has_article(script.text or "") for script in scripts)
+
+
+def _may_be_article(tree: Element) -> bool:
+    """Return whether a page has an `article` element, or describes itself to social networks."""
+    return next(tree.iter("article"), None) is not None or any(
+        meta.get("property", "").startswith("og:") for meta in tree.iter("meta")
+    )
+
+
+def _has_article(data: str) -> bool:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    todo: list[Any] = [value]
+    while todo:
+        item = todo.pop()
+        if isinstance(item, list):
+            todo += item
+        elif isinstance(item, dict):
+            types = item.get("@type")
+            names = types if isinstance(types, list) else [types]
+            if any(isinstance(name, str) and _ARTICLE.fullmatch(name) for name in names):
+                return True
+            todo.append(item.get("@graph"))
+    return False
+
+
+def _clean(parent: Element, *, within_content: bool = False) -> None:
+    """Remove what is not content: see the module."""
+    for child in list(parent):
+        if child.tag == "button" and parent.tag in HEADINGS:  # it opens the section below
+            child.tag = "span"
+        if _is_excluded(child, within_content=within_content):
+            _drop(parent, child)
+        else:
+            _clean(child, within_content=within_content or child.tag in ("main", "article"))
+
+
+def _is_excluded(element: Element, *, within_content: bool) -> bool:
+    return (
+        is_unread(element)
+        or _is_permalink(element)
+        or element.get("aria-hidden") == "true"
+        or element.get("role") in _SURROUNDINGS
+        or (element.tag in ("header", "footer") and not within_content)
+        or _HIDDEN.search(element.get("style", "")) is not None
+    )
+
+
+def _is_permalink(element: Element) -> bool:
+    if element.tag != "a" or "href" not in element.attrib:
+        return False
+    classes = element.get("class", "").split()
+    return "headerlink" in classes or (
+        element.get("href", "").startswith("#") and _PERMALINK.fullmatch("".join(element.itertext())) is not None
+    )
+
+
+def _drop(parent: Element, child: Element) -> None:
+    """Remove a child; the text after it stays."""
+    if child.tail:
+        row = list(parent).index(child)
+        if row:
+            parent[row - 1].tail = (parent[row - 1].tail or "") + child.tail
+        else:
+            parent.text = (parent.text or "") + child.tail
+    parent.remove(child)
+
+
+def _article(page: str) -> Element | None:
+    """Return an article as trafilatura sees it; None if it finds none."""
+    try:
+        article = trafilatura.extract(page, output_format="html", include_comments=False)
+    except MemoryError:
+        raise
+    except Exception:  # pages are untrusted; after any error of the parser the page is read whole
+        return None
+    return page_of(article) if article else None
+
+
+def _covers(article: Element, tree: Element) -> bool:
+    """Return whether an article has the page's headings and list items between its first and its last paragraph."""
+    whole = f" {_plain(_words(article))} "
+    blocks = [(element.tag, _plain(_words(element))) for element in tree.iter("*") if element.tag in _CHECKED]
+    blocks = [(tag, words) for tag, words in blocks if words]
+    shared = [f" {words} " in whole for _, words in blocks]
+    rows = [
+        row
+        for row, (tag, words) in enumerate(blocks)
+        if shared[row] and tag not in HEADINGS and words.count(" ") >= _LONG - 1
+    ]
+    if not rows:
+        return False
+    required = [row for row in range(rows[0], rows[-1] + 1) if blocks[row][0] == "li" or blocks[row][0] in HEADINGS]
+    return sum(shared[row] for row in required) >= _COVERED * len(required)
+
+
+def _plain(text: str) -> str:
+    return " ".join(_WORD.findall(text.lower()))
