@@ -11,7 +11,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import logging
 import os
 import re
 import zlib
@@ -26,7 +25,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from indexmill.extras import not_installed
 from schemas.corpus import EVERYTHING_ELSE, CorpusSettings
 from tasks.stages.ingest.documents import RejectedRow, SourceRow, clip
 from tasks.stages.ingest.formats import front_matter

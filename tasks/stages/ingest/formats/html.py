@@ -20,8 +20,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
-import trafilatura
-
+from indexmill.extras import not_installed
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, read_text
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import MarkdownWriter, clip_title
@@ -44,8 +43,6 @@ _COVERED = 0.9
 _LONG = 4
 """The least number of words by which a paragraph of trafilatura's text is recognised in the page."""
 _WORD = re.compile(r"\w+")
-
-logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
@@ -182,6 +179,11 @@ def _drop(parent: Element, child: Element) -> None:
 
 def _article(page: str) -> Element | None:
     """Return an article as trafilatura sees it; None if it finds none."""
+    try:
+        import trafilatura  # takes a second to import, which other corpora do not need
+    except ImportError as error:
+        raise not_installed("reading articles", "trafilatura", error) from error
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # of its warnings, none concerns the user
     try:
         article = trafilatura.extract(page, output_format="html", include_comments=False)
     except MemoryError:

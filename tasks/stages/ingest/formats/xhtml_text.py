@@ -37,7 +37,7 @@ _BLOCKS = frozenset(HEADINGS) | frozenset(
 )
 _UNREAD = frozenset(
     {"head", "script", "style", "template", "nav", "noscript", "iframe", "object", "embed", "audio", "video", "canvas"}
-    | {"map", "select", "input", "textarea", "button", "rp", "rt", "svg:svg", "svg:script", "svg:style"}
+    | {"map", "select", "input", "textarea", "button", "rp", "rt", "svg", "svg:svg", "svg:script", "svg:style"}
 )
 _CODE = frozenset({"code", "kbd", "samp", "tt", "var"})
 _CONTENTS = frozenset({"toc", "landmarks", "page-list", "lot", "loi"})
@@ -92,25 +92,28 @@ def _character(match: re.Match[str]) -> str:
 
 
 class _Tree(TreeBuilder):
-    """Builds a tree from the events of lxml's HTML parser, within limits."""
+    """Builds a tree from the events of lxml's HTML parser, within limits.
 
-    def __init__(self) -> None:
+    flat: whether elements that are nested too deep are left out, with their texts kept, instead of raising.
+    """
+
+    def __init__(self, *, flat: bool) -> None:
         super().__init__()
-        self._depth, self._count = 1, 0
+        self._flat, self._depth, self._count = flat, 1, 0
         super().start("html", {})
 
-    def start(self, tag: str, attributes: Mapping[str, str]) -> Element:
+    def start(self, tag: str, attributes: Mapping[str, str]) -> Element | None:  # type: ignore[override]
         self._depth += 1
         self._count += 1
-        if self._depth > MAX_DEPTH or self._count > MAX_ELEMENTS:
+        if self._count > MAX_ELEMENTS or (self._depth > MAX_DEPTH and not self._flat):
             raise UnreadableError(
                 "hostile-file", f"a chapter is nested more than {MAX_DEPTH} levels deep, or has too many elements"
             )
-        return super().start(tag.lower(), dict(attributes))
+        return None if self._depth > MAX_DEPTH else super().start(tag.lower(), dict(attributes))
 
-    def end(self, tag: str) -> Element:
+    def end(self, tag: str) -> Element | None:  # type: ignore[override]
         self._depth -= 1
-        return super().end(tag.lower())
+        return None if self._depth >= MAX_DEPTH else super().end(tag.lower())
 
     def close(self) -> Element:
         super().end("html")
@@ -118,22 +121,27 @@ class _Tree(TreeBuilder):
 
 
 def _lenient(text: str, name: str) -> Element:
-    parser = etree.HTMLParser(target=_Tree(), no_network=True, huge_tree=False, recover=True, encoding="utf-8")
     try:
-        parser.feed(text.encode("utf-8", "replace"))
-        tree: Element = parser.close()
-    except UnreadableError:
-        raise
+        return _parsed(text, flat=False)
     except (etree.LxmlError, ValueError) as error:
         raise UnreadableError(
             "unreadable-file", f"the chapter {name!a} is not XHTML: {type(error).__name__}"
         ) from error
+
+
+def _parsed(text: str, *, flat: bool) -> Element:
+    parser = etree.HTMLParser(target=_Tree(flat=flat), no_network=True, huge_tree=flat, recover=True, encoding="utf-8")
+    parser.feed(text.encode("utf-8", "replace"))
+    tree: Element = parser.close()
     return tree
 
 
 def page_of(text: str) -> Element:
-    """Parse a web page as a browser would. Raises UnreadableError for hostile content."""
-    return _lenient(text, "page")
+    """Parse a web page as a browser would. Raises UnreadableError if it is not HTML or has too many elements."""
+    try:
+        return _parsed(text, flat=True)
+    except (etree.LxmlError, ValueError) as error:
+        raise UnreadableError("unreadable-file", f"{type(error).__name__}: {error}") from error
 
 
 def is_contents(tree: Element) -> bool:
