@@ -15,8 +15,8 @@ PARAGRAPHS = [
 ]
 
 
-def extract(page: str, **limits: int) -> Extracted:
-    return html.extract(io.BytesIO(page.encode()), ExtractionLimits(**limits))
+def extract(page: str, text_bytes: int = 10_000_000) -> Extracted:
+    return html.extract(io.BytesIO(page.encode()), ExtractionLimits(text_bytes))
 
 
 def body(inner: str, head: str = "") -> str:
