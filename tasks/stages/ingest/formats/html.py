@@ -1,7 +1,7 @@
 """Web pages (.html): the visible text of the page, in Markdown.
 
-`xhtml_text` writes the whole page, with its headings, lists, tables and code. Excluded are navigation, the header and
-footer of the page, hidden elements, and permalinks to headings.
+`xhtml_text` writes the content of the page, its main element if there is one, with headings, lists, tables and code.
+Excluded are navigation, the header and footer of the page, hidden elements, and permalinks to headings.
 
 Articles of news sites and blogs are surrounded by teasers, comments and advertisements. trafilatura finds the article
 among them, but drops headings, lists and code of other pages. So its text is used only
@@ -54,29 +54,35 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     if _MANY_ATTRIBUTES.search(page):
         raise UnreadableError("unreadable-file", "a tag has more than 10,000 attributes")
     tree = page_of(page)
-    title, says_article, may_be_article = _title(tree), _says_article(tree), _may_be_article(tree)
+    name = next((_words(element) for element in tree.iter("title")), "")
+    says_article, may_be_article = _says_article(tree), _may_be_article(tree)
     _clean(tree)
+    content = _content(tree)
+    title = _title(content, name)
     if says_article or may_be_article:
         article = _article(page)
-        is_sure = says_article and next(tree.iter("pre"), None) is None
-        if article is not None and (is_sure or _covers(article, tree)):
-            tree = article
-    return Extracted(_text(tree, limits), title)
-
-
-def _text(tree: Element, limits: ExtractionLimits) -> str:
+        is_sure = says_article and next(content.iter("pre"), None) is None
+        if article is not None and (is_sure or _covers(article, content)):
+            content = article
     writer = MarkdownWriter(limits)
-    write(tree, writer)
-    return writer.result()[0]
+    write(content, writer)
+    return Extracted(writer.result()[0], title)
 
 
-def _title(tree: Element) -> str:
-    """Return the only top heading, or the first of several that the page's title contains, or else the page's title."""
-    title = next((_words(element) for element in tree.iter("title")), "")
-    headings = list(filter(None, map(_words, tree.iter("h1"))))
+def _content(tree: Element) -> Element:
+    """Return the only main element of a page if it has most of the words, otherwise the whole page."""
+    mains = [element for element in tree.iter("*") if element.tag == "main" or element.get("role") == "main"]
+    if len(mains) == 1 and len(_words(mains[0])) > len(_words(tree)) / 2:
+        return mains[0]
+    return tree
+
+
+def _title(content: Element, name: str) -> str:
+    """Return the only top heading, or the first of several that the page's name contains, or else the page's name."""
+    headings = list(filter(None, map(_words, content.iter("h1"))))
     if len(headings) > 1:
-        headings = [heading for heading in headings if heading.lower() in title.lower()]
-    return clip_title(next(iter(headings), title))
+        headings = [heading for heading in headings if heading.lower() in name.lower()]
+    return clip_title(next(iter(headings), name))
 
 
 def _words(element: Element) -> str:
@@ -138,8 +144,8 @@ def _has_article(data: str) -> bool:
 def _clean(parent: Element, *, within_content: bool = False) -> None:
     """Remove what is not content: see the module."""
     for child in list(parent):
-        if child.tag == "button" and parent.tag in HEADINGS:  # it opens the section below
-            child.tag = "span"
+        if child.tag == "button" and parent.tag in HEADINGS and _words(child) == _words(parent):
+            child.tag = "span"  # it opens the section below
         if _is_excluded(child, within_content=within_content):
             _drop(parent, child)
         else:

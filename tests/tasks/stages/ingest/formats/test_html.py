@@ -68,9 +68,17 @@ def test_the_header_of_an_article_and_what_is_only_named_like_a_sidebar_are_cont
 def test_permalinks_are_left_out_and_a_button_in_a_heading_is_its_text() -> None:
     page = (
         "<h1>Module frob<a class='headerlink' href='#frob'>¶</a></h1><h2><a href='#a'>#</a> Use</h2>"
-        "<h3><button>Refunds</button></h3><p>See <a href='#b'>below</a>.</p>"
+        "<h3><button>Refunds</button></h3><h4>Item <button>Copy</button></h4><p>See <a href='#b'>below</a>.</p>"
     )
-    assert body(page) == "# Module frob\n\n## Use\n\n### Refunds\n\nSee below."
+    assert body(page) == "# Module frob\n\n## Use\n\n### Refunds\n\n#### Item\n\nSee below."
+
+
+def test_the_main_element_is_the_content_if_it_has_most_of_the_words() -> None:
+    main = "<main><h2>Ownership</h2><p>A set of rules that govern a program.</p></main>"
+    page = f"<h1>The book</h1><p>Press ? for help.</p>{main}"
+    assert body(page) == "## Ownership\n\nA set of rules that govern a program."
+    assert extract(f"<title>Ownership - The book</title>{page}").title == "Ownership - The book"
+    assert body(f"{page}<p>{PARAGRAPHS[0]}</p>").startswith("# The book")
 
 
 @pytest.mark.parametrize(
