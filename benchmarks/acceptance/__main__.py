@@ -24,6 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.acceptance.corpora import TECHDOCS, WIKI
+from benchmarks.acceptance.documents import DOCUMENTS
 from benchmarks.acceptance.durability import DURABILITY
 from benchmarks.acceptance.floors import TECHDOCS_RECALL, WIKI_RECALL
 from benchmarks.acceptance.journey import journey
@@ -36,7 +37,6 @@ DATA = Path(__file__).parents[2] / "../shared/data"
 LATER = Group(
     "later",
     (
-        AcceptanceRow("files of every format", reason="comes with the work on documents"),
         AcceptanceRow("several languages", reason="comes with the work on languages"),
         AcceptanceRow("a real language model", reason="comes with the work on models"),
         AcceptanceRow("a real multilingual encoder", reason="comes with the work on models"),
@@ -47,6 +47,7 @@ GROUPS = (
     journey("techdocs", TECHDOCS, TECHDOCS_RECALL),
     journey("2wiki", WIKI[600], WIKI_RECALL),
     DURABILITY,
+    DOCUMENTS,
     LATER,
 )
 """The groups, the longest first, since two run at a time."""
