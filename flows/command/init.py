@@ -13,6 +13,7 @@ from indexmill.errors import BadInput, DiskFull, StoreNotWritable
 from schemas.config.explained import explained_configuration
 from schemas.corpus import CorpusSettings
 from schemas.sources import is_url
+from tasks.stages.ingest.lake_folders import format_at
 from tasks.stages.ingest.source_files import find
 
 _SAMPLE = Path(__file__).resolve().parents[2] / "sample"
@@ -24,14 +25,24 @@ _SAMPLE = Path(__file__).resolve().parents[2] / "sample"
 def command(options: Options, folder: Path) -> None:
     """Write indexmill.yaml, with every setting explained, and a small sample corpus into FOLDER.
 
-    With --corpus, no sample is written; a corpus that does not exist is refused. The paths of --corpus and --store are
-    written relative to the file if they are below FOLDER.
+    With --corpus, no sample is written; a corpus that does not exist is refused, and the folder of a Delta or Iceberg
+    table becomes an entry of corpus.sources. The paths of --corpus and --store are written relative to the file if they
+    are below FOLDER.
     """
     sample = not options.corpus
-    empty = _empty_paths(options.corpus)
-    corpus = ["corpus.jsonl"] if sample else [_from_file(path, folder) for path in options.corpus]
+    formats = {path: format_at(path) for path in options.corpus}
+    tables = {path: table_format for path, table_format in formats.items() if table_format in ("delta", "iceberg")}
+    paths = tuple(path for path in options.corpus if path not in tables)
+    empty = _empty_paths(paths)
+    corpus = {
+        "paths": ["corpus.jsonl"] if sample else [_from_file(path, folder) for path in paths],
+        "sources": [
+            {"kind": "table", "format": table_format, "url": _from_file(path, folder)}
+            for path, table_format in tables.items()
+        ],
+    }
     store = _from_file(options.store_path(), folder) if options.store else "store"
-    files = {CONFIGURATION_FILE: explained_configuration({"store": store, "corpus": {"paths": corpus}}).encode()}
+    files = {CONFIGURATION_FILE: explained_configuration({"store": store, "corpus": corpus}).encode()}
     if sample:
         files |= {name: (_SAMPLE / name).read_bytes() for name in ("corpus.jsonl", "questions.jsonl")}
     there = [str(folder / name) for name in files if (folder / name).exists()]
@@ -51,7 +62,8 @@ def command(options: Options, folder: Path) -> None:
         raise StoreNotWritable(f"{folder}: cannot be written: {error.strerror}") from error
     for path in empty:
         click.echo(f"warning: there are no corpus files under {path} yet", err=True)
-    lines = [f"wrote {folder / name}" for name in sorted(files)]
+    lines = [f"{path} is a table, and became an entry of corpus.sources" for path in tables]
+    lines += [f"wrote {folder / name}" for name in sorted(files)]
     change_folder = "" if folder == Path() else f"cd {folder} && "
     lines.append(f"next: {change_folder}indexmill build" + (', then indexmill query "..."' if sample else ""))
     print_result(options, {"folder": str(folder), "written": sorted(files)}, lines)

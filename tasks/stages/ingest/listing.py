@@ -21,6 +21,15 @@ from indexmill.text.printable import escaped, is_utf8, utf8_name
 from schemas.corpus import CorpusSettings
 from schemas.sources import SourceSettings, is_url, name_of_source
 from tasks.stages.ingest.globs import is_chosen
+from tasks.stages.ingest.lake_folders import (
+    LakeFormat,
+    LakeTable,
+    exclusion_of,
+    note_table,
+    partition_columns,
+    refuse_tables,
+    table_of,
+)
 from tasks.stages.ingest.source_files import (
     MISNAMED,
     RECORDS,
@@ -133,15 +142,26 @@ def _listed(
     opened = source_of(place, str(scratch))
     files = []
     seen: set[str] = set()
+    tables: dict[str, LakeFormat] = {}
     for entry in opened.list(tokens):
+        table_format = note_table(entry.name, tables)
         file = _source_file(entry, place, key, scratch, settings)
-        if file is None:
+        if file is None or table_format == "hudi":  # a hidden file, listed only for this
             continue
         if entry.name in seen:
             raise BadInput(f"{name_of_source(place)} lists {escaped(entry.name)!r} twice")
         seen.add(entry.name)
         files.append(file)
+    records = (file for file in files if tables and file.kind not in TEXT_KINDS)
+    within = {table for file in records if (table := table_of(file.path, tables)) is not None}
+    refuse_tables(_lake_table(place, folder, tables[folder]) for folder in within)
     return files, list(opened.warnings)
+
+
+def _lake_table(place: SourceSettings, folder: str, table_format: LakeFormat) -> LakeTable:
+    name = name_of_source(place)
+    remedy = exclusion_of(folder) if folder else f"remove {name} from the corpus"
+    return LakeTable(f"{name.rstrip('/')}/{folder}".rstrip("/"), table_format, remedy, can_open=place.kind == "bucket")
 
 
 def _source_file(
@@ -170,7 +190,7 @@ def _source_file(
         compression=kind[1],
         size=entry.size or 0,
         token=entry.token,
-        details=dict(_details(entry, name, settings)) if kind[0] in TEXT_KINDS else {},
+        details=dict(_details(entry, name, settings)) if kind[0] in TEXT_KINDS else partition_columns(name),
     )
 
 

@@ -37,6 +37,14 @@ from schemas.corpus import CorpusSettings
 from schemas.sources import SourceSettings, name_of_source
 from tasks.stages.ingest.formats.format_registry import FORMATS
 from tasks.stages.ingest.globs import is_chosen
+from tasks.stages.ingest.lake_folders import (
+    LakeFormat,
+    LakeTable,
+    exclusion_of,
+    partition_columns,
+    refuse_tables,
+    table_above,
+)
 from tasks.stages.ingest.sources.source_interface import FileSource
 from tasks.stages.ingest.sources.source_kinds import open_file_source
 
@@ -104,7 +112,7 @@ class SourceFile:
     fetched: str = ""  # the path of a local copy of a remote file
     scratch: str = ""  # a folder for the source's temporary files
     cursor: Any = None  # for a record source: the position where the previous version stopped reading
-    details: Mapping[str, Any] = field(default_factory=dict)  # the file's metadata: see `corpus.file_metadata`
+    details: Mapping[str, Any] = field(default_factory=dict)  # of a text file, `corpus.file_metadata`; else partitions
 
 
 class NoCorpusFile(OSError):
@@ -132,8 +140,8 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
 
     Raises BadInput for a missing path, a folder that cannot be listed, a path to a file of unknown format, and, unless
     `allow_none`, a corpus without a file: each would otherwise look like the deletion of documents. Also raises
-    BadInput for two text files with the same document id, and for a path that is not UTF-8; a file below a path gets
-    the kind MISNAMED if its name is not UTF-8.
+    BadInput for files of records in a table's folder (`lake_folders`), for two text files with the same document id,
+    and for a path that is not UTF-8; a file below a path gets the kind MISNAMED if its name is not UTF-8.
     """
     named = [_absolute(path) for path in settings.paths]
     for path in named:
@@ -141,6 +149,8 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
             raise BadInput(f"the corpus path {utf8_name(path)} is not UTF-8: rename the file or folder")
     within = () if settings.follow_links else tuple(sorted({os.path.realpath(_root(path)) for path in named}))
     by_path: dict[str, SourceFile] = {}
+    formats: dict[str, LakeFormat | None] = {}
+    tables: set[LakeTable] = set()
     passed_over: list[str] = []
     empty: list[str] = []
     for pattern in settings.paths:
@@ -151,12 +161,17 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
                 passed_over.append(path)
                 continue
             holds_some = True
+            if file.kind not in TEXT_KINDS and (table := table_above(str(Path(path).parent), formats)):
+                is_below = len(table[0]) > len(root)  # both contain the file
+                remedy = exclusion_of(_below(table[0], root)) if is_below else f"remove {pattern} from corpus.paths"
+                tables.add(LakeTable(*table, remedy))
             earlier = by_path.get(file.path)
             # A file reached from two roots is named from the outer root, whichever comes first.
             if earlier is None or (len(file.name), file.name) > (len(earlier.name), earlier.name):
                 by_path[file.path] = file
         if not holds_some:
             empty.append(pattern)
+    refuse_tables(tables)
     if not by_path and not allow_none:
         seen = f"; {len(passed_over)} other files are there, such as {passed_over[0]}" if passed_over else ""
         raise BadInput(
@@ -389,8 +404,12 @@ def _inspected(path: str, within: tuple[str, ...], name: str, kind: Kind, reques
     except OSError:  # a broken link or a folder without permission: the reader reports it
         return {"size": 0, "token": "", "details": {}}
     link = _leads_to(path, within) if os.path.islink(path) else ""  # noqa: PTH114
-    read = {key: _DETAILS[key](name, status) for key in requested if key in _DETAILS} if kind in TEXT_KINDS else {}
-    return {"size": status.st_size, "token": _token(status, link), "details": read}
+    details: dict[str, Any] = (
+        {key: _DETAILS[key](name, status) for key in requested if key in _DETAILS}
+        if kind in TEXT_KINDS
+        else partition_columns(name)
+    )
+    return {"size": status.st_size, "token": _token(status, link), "details": details}
 
 
 def _leads_to(path: str, within: tuple[str, ...]) -> str:
