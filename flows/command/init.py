@@ -14,7 +14,7 @@ from schemas.config.explained import explained_configuration
 from schemas.corpus import CorpusSettings
 from schemas.sources import is_url
 from tasks.stages.ingest.lake_folders import format_at
-from tasks.stages.ingest.source_files import find
+from tasks.stages.ingest.source_files import SourceFiles, find
 
 _SAMPLE = Path(__file__).resolve().parents[2] / "sample"
 
@@ -33,7 +33,7 @@ def command(options: Options, folder: Path) -> None:
     formats = {path: format_at(path) for path in options.corpus}
     tables = {path: table_format for path, table_format in formats.items() if table_format in ("delta", "iceberg")}
     paths = tuple(path for path in options.corpus if path not in tables)
-    empty = _empty_paths(paths)
+    listing = _listing(tuple(path for path in paths if not is_url(path)))
     corpus = {
         "paths": ["corpus.jsonl"] if sample else [_from_file(path, folder) for path in paths],
         "sources": [
@@ -60,8 +60,10 @@ def command(options: Options, folder: Path) -> None:
         ) is not None:
             raise full from error
         raise StoreNotWritable(f"{folder}: cannot be written: {error.strerror}") from error
-    for path in empty:
+    for path in listing.empty:
         click.echo(f"warning: there are no corpus files under {path} yet", err=True)
+    if listing.summary:
+        click.echo(f"warning: {listing.summary}", err=True)
     lines = [f"{path} is a table, and became an entry of corpus.sources" for path in tables]
     lines += [f"wrote {folder / name}" for name in sorted(files)]
     change_folder = "" if folder == Path() else f"cd {folder} && "
@@ -69,13 +71,12 @@ def command(options: Options, folder: Path) -> None:
     print_result(options, {"folder": str(folder), "written": sorted(files)}, lines)
 
 
-def _empty_paths(corpus: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the corpus paths that contain no file; raises BadInput for a missing path, as a build would."""
-    if not corpus:
-        return ()
+def _listing(paths: tuple[str, ...]) -> SourceFiles:
+    """List the files under corpus paths; raises BadInput for a missing path, as a build would."""
+    if not paths:
+        return SourceFiles((), ())
     try:
-        here = tuple(path for path in corpus if not is_url(path))
-        return find(CorpusSettings(paths=here), allow_none=True).empty if here else ()
+        return find(CorpusSettings(paths=paths), allow_none=True)
     except BadInput as error:
         raise BadInput(f"{error}; nothing was written") from error
 

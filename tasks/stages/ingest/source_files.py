@@ -32,6 +32,7 @@ from indexmill.errors import BadInput, IndexmillError, UnsupportedFormat
 from indexmill.store.folder_files import check_store
 from indexmill.store.layout import STORE_FILE
 from indexmill.store.regular_files import NotRegular, open_checked
+from indexmill.text.counted import counted
 from indexmill.text.printable import is_utf8, utf8_name
 from schemas.corpus import CorpusSettings
 from schemas.sources import SourceSettings, name_of_source
@@ -89,6 +90,7 @@ _QUICK_FILES = 10_000
 _BATCH_BYTES, _BATCH_FILES = 64 << 20, 2_000  # the maximum number of bytes and of files in a batch
 _SWELLS = 6  # approximate expansion of compressed records
 _MAGIC = re.compile(r"[*?\[]")
+_SUFFIXES_SHOWN = 5
 _SUFFIX_ADVICE = (
     f"Known are {' '.join(suffix for suffix in SUFFIXES if suffix not in _NAMED_ONLY)}, JSON or CSV with .gz or .zst, "
     "and source code where corpus.include names its suffix"
@@ -127,12 +129,47 @@ class NoCorpusFile(OSError):
 
 
 @dataclass(frozen=True, slots=True)
+class PassedOver:
+    """The files of one suffix, among those of a path or source, that no reader takes. example: the first by name."""
+
+    place: str
+    suffix: str  # lower case; empty for files without one
+    files: int
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
 class SourceFiles:
     """The files under the paths of a corpus."""
 
     files: tuple[SourceFile, ...]  # sorted by name
     empty: tuple[str, ...]  # paths, as configured, without a corpus file
     warnings: tuple[str, ...] = ()  # about files that sources left out
+    passed_over: tuple[PassedOver, ...] = ()  # except what include and exclude leave out
+
+    @property
+    def files_passed_over(self) -> int:
+        """The number of files that no reader takes."""
+        return sum(group.files for group in self.passed_over)
+
+    @property
+    def summary(self) -> str:
+        """One line about the files that no reader takes; empty if there are none."""
+        if not self.passed_over:
+            return ""
+        counts: Counter[str] = Counter()
+        for group in self.passed_over:
+            counts[group.suffix or "without a suffix"] += group.files
+        most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        parts = [f"{count:,} {suffix}" for suffix, count in most[:_SUFFIXES_SHOWN]]
+        if others := sum(count for _, count in most[_SUFFIXES_SHOWN:]):
+            parts.append(f"{others:,} others")
+        example = max(self.passed_over, key=lambda group: group.files).example
+        return (
+            f"{counted(self.files_passed_over, 'file is', 'files are')} not read, since no reader takes the suffix: "
+            f"{', '.join(parts)}, such as {example}. Convert them, name the suffixes of source code in corpus.include, "
+            "or leave them out with corpus.exclude"
+        )
 
 
 def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
@@ -151,14 +188,14 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
     by_path: dict[str, SourceFile] = {}
     formats: dict[str, LakeFormat | None] = {}
     tables: set[LakeTable] = set()
-    passed_over: list[str] = []
+    passed_over: dict[str, str] = {}  # the path of a file, and the corpus path that it was first found under
     empty: list[str] = []
     for pattern in settings.paths:
         holds_some = False
         for path, root in _candidates(pattern, settings):
             file = _source_file(path, root, () if path in named else within, settings.file_metadata)
             if file is None or not (path in named or asked_for(path, (*settings.include, pattern))):
-                passed_over.append(path)
+                passed_over.setdefault(path, pattern)
                 continue
             holds_some = True
             if file.kind not in TEXT_KINDS and (table := table_above(str(Path(path).parent), formats)):
@@ -173,14 +210,34 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
             empty.append(pattern)
     refuse_tables(tables)
     if not by_path and not allow_none:
-        seen = f"; {len(passed_over)} other files are there, such as {passed_over[0]}" if passed_over else ""
+        seen = (
+            f"; {len(passed_over)} other files are there, such as {utf8_name(min(passed_over))}" if passed_over else ""
+        )
         raise BadInput(
             f"no corpus file found in {', '.join(settings.paths)}{seen}. {_SUFFIX_ADVICE}; see also include and exclude"
         )
     refuse_same_id(by_path.values())
     files = with_distinct_names(by_path.values(), lambda file: utf8_name(file.path))
     files.sort(key=lambda file: (file.name, file.path))
-    return SourceFiles(tuple(files), tuple(empty))
+    names: dict[str, list[str]] = {}
+    for path, pattern in passed_over.items():
+        if path not in by_path:
+            names.setdefault(pattern, []).append(path)
+    groups = [group for pattern in sorted(names) for group in by_suffix(pattern, names[pattern])]
+    return SourceFiles(tuple(files), tuple(empty), passed_over=tuple(groups))
+
+
+def by_suffix(place: str, names: Iterable[str]) -> Iterator[PassedOver]:
+    """Group the names of files that no reader takes by their suffixes, sorted by suffix."""
+    groups: dict[str, tuple[int, str]] = {}
+    for name in names:
+        stem, suffix = os.path.splitext(name.lower())  # noqa: PTH122 - a name, not a path
+        if suffix in _COMPRESSIONS:
+            suffix = os.path.splitext(stem)[1] + suffix  # noqa: PTH122
+        files, example = groups.get(suffix, (0, name))
+        groups[suffix] = files + 1, min(name, example)
+    for suffix, (files, example) in sorted(groups.items()):
+        yield PassedOver(place, utf8_name(suffix), files, utf8_name(example))
 
 
 def with_distinct_names(files: Collection[SourceFile], name_of: Callable[[SourceFile], str]) -> list[SourceFile]:
