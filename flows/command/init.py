@@ -30,7 +30,7 @@ def command(options: Options, folder: Path) -> None:
     are below FOLDER.
     """
     sample = not options.corpus
-    formats = {path: format_at(path) for path in options.corpus}
+    formats = {path: format_at(str(Path(path).expanduser())) for path in options.corpus}
     tables = {path: table_format for path, table_format in formats.items() if table_format in ("delta", "iceberg")}
     paths = tuple(path for path in options.corpus if path not in tables)
     listing = _listing(tuple(path for path in paths if not is_url(path)))

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote
 
+import yaml
+
 from indexmill.errors import BadInput
 from indexmill.text.printable import utf8_name
-from schemas.config.explained import scalar
 
 LakeFormat = Literal["delta", "iceberg", "hudi"]
 
@@ -48,7 +49,7 @@ class LakeTable:
         advice = "such tables cannot be read, so write its rows to a folder of Parquet files"
         if self.format != "hudi":
             url = folder if self.can_open else "FOLDER_OR_BUCKET_URL"
-            entry = scalar({"kind": "table", "format": self.format, "url": url})
+            entry = _yaml({"kind": "table", "format": self.format, "url": url})
             advice = f"to read the table, add {entry} to corpus.sources"
         what = f"{folder} is {_TITLES[self.format]} table, whose files also hold deleted and replaced rows"
         return f"{what}: {advice}, and {self.remedy} so that its files are not read"
@@ -56,7 +57,7 @@ class LakeTable:
 
 def format_at(folder: str) -> LakeFormat | None:
     """Return the format of the table in a local folder; None if the folder is not a table's."""
-    path = Path(folder).expanduser()
+    path = Path(folder)
     if (path / _DELTA).is_dir():
         return "delta"
     try:
@@ -67,18 +68,22 @@ def format_at(folder: str) -> LakeFormat | None:
     return "hudi" if (path / _HUDI).is_dir() else None
 
 
-def table_above(folder: str, formats: dict[str, LakeFormat | None]) -> tuple[str, LakeFormat] | None:
-    """Return the nearest table folder at or above an absolute local folder, and its format; None if there is none.
+def table_above(path: str, tables: dict[str, tuple[str, LakeFormat] | None]) -> tuple[str, LakeFormat] | None:
+    """Return the nearest table folder above a local file's absolute path, and its format; None if there is none.
 
-    formats: the formats of the folders inspected so far, which this extends.
+    tables: the results so far, by folder, which this extends.
     """
-    path = Path(folder)
-    for candidate in map(str, (path, *path.parents)):
-        if candidate not in formats:
-            formats[candidate] = format_at(candidate)
-        if (table_format := formats[candidate]) is not None:
-            return candidate, table_format
-    return None
+    inspected = []
+    folder = os.path.dirname(path)  # noqa: PTH120 - a Path for each of a million files is slow
+    while folder not in tables:
+        inspected.append(folder)
+        table_format, parent = format_at(folder), os.path.dirname(folder)  # noqa: PTH120
+        if table_format is not None or parent == folder:
+            tables[folder] = None if table_format is None else (folder, table_format)
+        else:
+            folder = parent
+    tables.update(dict.fromkeys(inspected, tables[folder]))
+    return tables[folder]
 
 
 def note_table(name: str, formats: dict[str, LakeFormat]) -> LakeFormat | None:
@@ -109,7 +114,7 @@ def table_of(name: str, formats: Mapping[str, LakeFormat]) -> str | None:
 
 def exclusion_of(folder: str) -> str:
     """Return how to exclude a table's folder, below the corpus folder, as an imperative."""
-    return f"add {scalar([re.sub(r'[*?[]', '?', utf8_name(folder)) + '/**'])} to corpus.exclude"
+    return f"add {_yaml([re.sub(r'[*?[]', '?', utf8_name(folder)) + '/**'])} to corpus.exclude"
 
 
 def refuse_tables(tables: Iterable[LakeTable]) -> None:
@@ -119,6 +124,11 @@ def refuse_tables(tables: Iterable[LakeTable]) -> None:
         lines[_SHOWN:] = [f"and {len(lines) - _SHOWN:,} more"]
     if lines:
         raise BadInput(lines[0] if len(lines) == 1 else "\n  ".join(["folders of the corpus are tables", *lines]))
+
+
+def _yaml(value: object) -> str:
+    text: str = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10_000, sort_keys=False)
+    return text.removesuffix("\n")
 
 
 def partition_columns(name: str) -> dict[str, str | None]:

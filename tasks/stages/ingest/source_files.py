@@ -186,7 +186,7 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
             raise BadInput(f"the corpus path {utf8_name(path)} is not UTF-8: rename the file or folder")
     within = () if settings.follow_links else tuple(sorted({os.path.realpath(_root(path)) for path in named}))
     by_path: dict[str, SourceFile] = {}
-    formats: dict[str, LakeFormat | None] = {}
+    tables_above: dict[str, tuple[str, LakeFormat] | None] = {}
     tables: set[LakeTable] = set()
     passed_over: dict[str, str] = {}  # the path of a file, and the corpus path that it was first found under
     empty: list[str] = []
@@ -198,7 +198,7 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
                 passed_over.setdefault(path, pattern)
                 continue
             holds_some = True
-            if file.kind not in TEXT_KINDS and (table := table_above(str(Path(path).parent), formats)):
+            if file.kind not in TEXT_KINDS and (table := table_above(path, tables_above)):
                 is_below = len(table[0]) > len(root)  # both contain the file
                 remedy = exclusion_of(_below(table[0], root)) if is_below else f"remove {pattern} from corpus.paths"
                 tables.add(LakeTable(*table, remedy))
