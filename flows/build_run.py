@@ -45,8 +45,17 @@ from tasks.pipeline.run_setup import RunSetup
 COSTS = ("vectors_made", "llm_calls", "llm_tokens")
 """The cost figures of a version that its ref records."""
 
-TOTALS: tuple[str, ...] = ("files_read", "files_unchanged", "vectors_made", "vectors_reused", "quarantined")
-TOTALS += ("forgotten", "llm_calls", "llm_tokens", "llm_ledger", "embed_calls", "embed_tokens", "embed_ledger")
+TOTALS: tuple[str, ...] = ("files_read", "files_unchanged", "files_passed_over", "vectors_made", "vectors_reused")
+TOTALS += (
+    "quarantined",
+    "forgotten",
+    "llm_calls",
+    "llm_tokens",
+    "llm_ledger",
+    "embed_calls",
+    "embed_tokens",
+    "embed_ledger",
+)
 """The counts that a run's report and its outcome have under the same names."""
 
 Publish = Callable[[Manifest], None]
@@ -88,6 +97,7 @@ class BuildOutcome:
     passages: int
     files_read: int
     files_unchanged: int  # unchanged since the previous version, and not opened
+    files_passed_over: int  # not read, since no reader takes their suffix
     parts_made: int
     parts_reused: int
     parts_differing: int

@@ -13,7 +13,8 @@ from indexmill.errors import BadInput, DiskFull, StoreNotWritable
 from schemas.config.explained import explained_configuration
 from schemas.corpus import CorpusSettings
 from schemas.sources import is_url
-from tasks.stages.ingest.source_files import find
+from tasks.stages.ingest.lake_folders import format_at
+from tasks.stages.ingest.source_files import SourceFiles, find
 
 _SAMPLE = Path(__file__).resolve().parents[2] / "sample"
 
@@ -24,14 +25,24 @@ _SAMPLE = Path(__file__).resolve().parents[2] / "sample"
 def command(options: Options, folder: Path) -> None:
     """Write indexmill.yaml, with every setting explained, and a small sample corpus into FOLDER.
 
-    With --corpus, no sample is written; a corpus that does not exist is refused. The paths of --corpus and --store are
-    written relative to the file if they are below FOLDER.
+    With --corpus, no sample is written; a corpus that does not exist is refused, and the folder of a Delta or Iceberg
+    table becomes an entry of corpus.sources. The paths of --corpus and --store are written relative to the file if they
+    are below FOLDER.
     """
     sample = not options.corpus
-    empty = _empty_paths(options.corpus)
-    corpus = ["corpus.jsonl"] if sample else [_from_file(path, folder) for path in options.corpus]
+    formats = {path: format_at(str(Path(path).expanduser())) for path in options.corpus}
+    tables = {path: table_format for path, table_format in formats.items() if table_format in ("delta", "iceberg")}
+    paths = tuple(path for path in options.corpus if path not in tables)
+    listing = _listing(tuple(path for path in paths if not is_url(path)))
+    corpus = {
+        "paths": ["corpus.jsonl"] if sample else [_from_file(path, folder) for path in paths],
+        "sources": [
+            {"kind": "table", "format": table_format, "url": _from_file(path, folder)}
+            for path, table_format in tables.items()
+        ],
+    }
     store = _from_file(options.store_path(), folder) if options.store else "store"
-    files = {CONFIGURATION_FILE: explained_configuration({"store": store, "corpus": {"paths": corpus}}).encode()}
+    files = {CONFIGURATION_FILE: explained_configuration({"store": store, "corpus": corpus}).encode()}
     if sample:
         files |= {name: (_SAMPLE / name).read_bytes() for name in ("corpus.jsonl", "questions.jsonl")}
     there = [str(folder / name) for name in files if (folder / name).exists()]
@@ -49,21 +60,23 @@ def command(options: Options, folder: Path) -> None:
         ) is not None:
             raise full from error
         raise StoreNotWritable(f"{folder}: cannot be written: {error.strerror}") from error
-    for path in empty:
+    for path in listing.empty:
         click.echo(f"warning: there are no corpus files under {path} yet", err=True)
-    lines = [f"wrote {folder / name}" for name in sorted(files)]
+    if listing.summary:
+        click.echo(f"warning: {listing.summary}", err=True)
+    lines = [f"{path} is a table, and became an entry of corpus.sources" for path in tables]
+    lines += [f"wrote {folder / name}" for name in sorted(files)]
     change_folder = "" if folder == Path() else f"cd {folder} && "
     lines.append(f"next: {change_folder}indexmill build" + (', then indexmill query "..."' if sample else ""))
     print_result(options, {"folder": str(folder), "written": sorted(files)}, lines)
 
 
-def _empty_paths(corpus: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the corpus paths that contain no file; raises BadInput for a missing path, as a build would."""
-    if not corpus:
-        return ()
+def _listing(paths: tuple[str, ...]) -> SourceFiles:
+    """List the files under corpus paths; raises BadInput for a missing path, as a build would."""
+    if not paths:
+        return SourceFiles((), ())
     try:
-        here = tuple(path for path in corpus if not is_url(path))
-        return find(CorpusSettings(paths=here), allow_none=True).empty if here else ()
+        return find(CorpusSettings(paths=paths), allow_none=True)
     except BadInput as error:
         raise BadInput(f"{error}; nothing was written") from error
 

@@ -61,5 +61,5 @@ def _model_of(name: str, field: FieldInfo) -> type[BaseModel] | None:
 def scalar(value: Any) -> str:
     """Return the value of a setting as one line of YAML."""
     plain = value if isinstance(value, (dict, list, tuple, int, float)) or value is None else str(value)
-    text: str = yaml.safe_dump(plain, default_flow_style=True, allow_unicode=True, width=1000)
+    text: str = yaml.safe_dump(plain, default_flow_style=True, allow_unicode=True, width=1000, sort_keys=False)
     return text.removesuffix("\n").removesuffix("\n...")

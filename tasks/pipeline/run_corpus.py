@@ -187,8 +187,11 @@ class RunCorpus:
             allow_none=self._runner.parent is not None,
             doing=self._runner.progress.doing,
         )
+        progress = self._runner.progress
         for warning in listing.warnings:
-            self._runner.progress.warn(warning)
+            progress.warn(warning)
+        if summary := listing.summary:  # a few pictures beside documents are usual; more of them than documents is not
+            (progress.warn if listing.files_passed_over > len(listing.files) else progress.note)(summary)
         if previous is None:
             return listing
         files = tuple(
@@ -266,7 +269,7 @@ class RunCorpus:
         results = [result for result in results if result.files] + self._scan(listing.files)
         listed = (now.get(file.name, file) for file in sources.files if file.name in now or file.name not in moved)
         empty = dict.fromkeys((*sources.empty, *listing.empty))
-        return SourceFiles(tuple(listed), tuple(empty), sources.warnings), results
+        return replace(sources, files=tuple(listed), empty=tuple(empty)), results
 
     def _carry(
         self, previous: PreviousReading, unchanged: Collection[str], scanned: Sequence[spill.ScanResult]
@@ -309,6 +312,7 @@ class RunCorpus:
         put_reading(runner.store, runner.run_id, record)
         counts = runner.report.stage("ingest").counts
         counts["files_read"], counts["files_unchanged"] = len(read), len(by_name) - len(read)
+        counts["files_passed_over"] = sources.files_passed_over
 
     def _scan(self, files: Sequence[SourceFile]) -> list[spill.ScanResult]:
         """Read files into the spill folder; slow formats are read as parts."""

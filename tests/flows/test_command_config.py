@@ -111,6 +111,29 @@ def test_init_writes_the_corpus_as_it_was_given(
     assert find(read).files
 
 
+def test_init_writes_a_table_as_a_source(run: Run, tmp_path: Path) -> None:
+    for name in (
+        "lake/pages/_delta_log/0.json",
+        "lake/pages/part-0.parquet",
+        "docs/a.md",
+        "old/.hoodie/x",
+        "old/b.csv",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    assert run("init", "lake", "--corpus", "lake/pages", "--corpus", "docs") == 0
+    assert "lake/pages is a table, and became an entry of corpus.sources" in run.out
+    corpus = yaml.safe_load((tmp_path / "lake/indexmill.yaml").read_text())["corpus"]
+    assert corpus["sources"] == [{"kind": "table", "format": "delta", "url": "pages"}]
+    assert corpus["paths"] == [f"{tmp_path}/docs"]
+    read = load_configuration(tmp_path / "lake/indexmill.yaml").corpus
+    assert read is not None
+    assert read.places[0].url == str(tmp_path / "lake/pages")  # type: ignore[union-attr]
+    for path, message in (("lake", "is a Delta table"), ("old", "such tables cannot be read")):
+        assert run("init", "new", "--corpus", path) == 2
+        assert message in run.err
+
+
 def test_a_full_disk_is_an_exit_code_of_its_own(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> int:
         raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
@@ -143,6 +166,9 @@ def test_init_refuses_a_corpus_that_is_not_there_and_warns_of_an_empty_one(run: 
     Path("docs").mkdir()
     assert run("init", "--corpus", "docs") == 0
     assert "warning: there are no corpus files under docs yet" in run.err
+    Path("docs/a.mdx").touch()
+    assert run("init", "other", "--corpus", "docs") == 0
+    assert "warning: 1 file is not read, since no reader takes the suffix: 1 .mdx, such as" in run.err
     assert Path("indexmill.yaml").is_file()
 
 

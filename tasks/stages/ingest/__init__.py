@@ -2,6 +2,7 @@
 
 listing       lists the files of paths, and of sources such as buckets and databases
 source_files  lists the files of local folders and globs, and opens files
+lake_folders  refuses the folders of tables, and reads columns from the names of partition folders
 sources       one connector for each kind of source
 known         the files read by the previous version, and which of them are unchanged
 readers       reads the rows of a file

@@ -1,8 +1,8 @@
 """Turn a record into a document, or reject it with a reason: a pure function of the record and the settings.
 
-A document depends neither on the file that its record comes from nor on the order of records in that file: `source`
-comes from the record itself. Texts stay unchanged, except that Windows line endings become LF; locations are adjusted
-accordingly.
+A document depends neither on the order of records in a file nor on the file, except that the names of partition folders
+give columns (`lake_folders`): `source` comes from the record itself. Texts stay unchanged, except that Windows line
+endings become LF; locations are adjusted accordingly.
 
 Page locations are as untrusted as the text. An invalid box (a side that is not a finite number, or sides in the wrong
 order) is dropped, since the page alone suffices for a citation. Starts that do not ascend or are beyond the text, and

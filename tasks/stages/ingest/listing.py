@@ -21,14 +21,25 @@ from indexmill.text.printable import escaped, is_utf8, utf8_name
 from schemas.corpus import CorpusSettings
 from schemas.sources import SourceSettings, is_url, name_of_source
 from tasks.stages.ingest.globs import is_chosen
+from tasks.stages.ingest.lake_folders import (
+    LakeFormat,
+    LakeTable,
+    exclusion_of,
+    note_table,
+    partition_columns,
+    refuse_tables,
+    table_of,
+)
 from tasks.stages.ingest.source_files import (
     MISNAMED,
     RECORDS,
     TEXT_KINDS,
+    PassedOver,
     SourceFile,
     SourceFiles,
     as_it_is_now,
     asked_for,
+    by_suffix,
     find,
     kind_of,
     modified_text,
@@ -67,10 +78,12 @@ def list_corpus(
     files: list[SourceFile] = []
     empty: list[str] = []
     warnings: list[str] = []
+    passed_over: list[PassedOver] = []
     if here:
         local = find(settings.model_copy(update={"paths": here}), allow_none=allow_none or bool(places))
         files += local.files
         empty += local.empty
+        passed_over += local.passed_over
     for place in places:
         key = source_key(place)
         if place.kind in RECORD_KINDS:
@@ -78,18 +91,19 @@ def list_corpus(
             continue
         scratch.mkdir(parents=True, exist_ok=True)
         doing(f"listing {name_of_source(place)}")
-        listed, new_warnings = _listed(place, key, scratch, settings, tokens.get(key, {}))
-        files += listed
-        warnings += new_warnings
-        if not listed:
-            empty.append(name_of_source(place))
+        listing = _listed(place, key, scratch, settings, tokens.get(key, {}))
+        files += listing.files
+        empty += listing.empty
+        warnings += listing.warnings
+        passed_over += listing.passed_over
     if not files and not allow_none:
-        raise BadInput(f"no corpus file found in {', '.join(empty)}; see also include and exclude")
+        seen = SourceFiles((), (), (), tuple(passed_over)).summary
+        raise BadInput(f"no corpus file found in {', '.join(empty)}; see also include and exclude. {seen}".rstrip(". "))
     refuse_same_id(files)
     files = with_distinct_names(files, _full_name)
     files = with_distinct_names(files, _unique_name)  # two queries of a database, or two branches of a repository
     files.sort(key=lambda file: (file.name, file.source, file.path))
-    return SourceFiles(tuple(files), tuple(empty), tuple(warnings))
+    return SourceFiles(tuple(files), tuple(empty), tuple(warnings), tuple(passed_over))
 
 
 def list_again(files: Sequence[SourceFile], settings: CorpusSettings, scratch: Path) -> SourceFiles:
@@ -111,10 +125,9 @@ def list_again(files: Sequence[SourceFile], settings: CorpusSettings, scratch: P
         if not mine or place.kind == "web":
             current += mine.values()
             continue
-        listed, _ = _listed(place, key, scratch, settings, {path: file.token for path, file in mine.items()})
-        current += [replace(file, name=mine[file.path].name) for file in listed if file.path in mine]
-        if not listed:
-            empty.append(name_of_source(place))
+        listing = _listed(place, key, scratch, settings, {path: file.token for path, file in mine.items()})
+        current += [replace(file, name=mine[file.path].name) for file in listing.files if file.path in mine]
+        empty += listing.empty
     return SourceFiles(tuple(current), tuple(empty))
 
 
@@ -129,33 +142,45 @@ def _refuse_twice(places: Sequence[SourceSettings]) -> None:
 
 def _listed(
     place: SourceSettings, key: str, scratch: Path, settings: CorpusSettings, tokens: Mapping[str, str]
-) -> tuple[list[SourceFile], list[str]]:
+) -> SourceFiles:
     opened = source_of(place, str(scratch))
-    files = []
+    files, passed_over = [], []
     seen: set[str] = set()
+    tables: dict[str, LakeFormat] = {}
+    include, exclude = getattr(place, "include", ()), getattr(place, "exclude", ())
     for entry in opened.list(tokens):
+        if note_table(entry.name, tables) == "hudi":  # a hidden file, listed only to note the table
+            continue
+        if not is_chosen(entry.name, settings.include, settings.exclude) or not is_chosen(entry.name, include, exclude):
+            continue
         file = _source_file(entry, place, key, scratch, settings)
         if file is None:
+            passed_over.append(entry.name)
             continue
         if entry.name in seen:
             raise BadInput(f"{name_of_source(place)} lists {escaped(entry.name)!r} twice")
         seen.add(entry.name)
         files.append(file)
-    return files, list(opened.warnings)
+    records = (file for file in files if tables and file.kind not in TEXT_KINDS)
+    within = {table for file in records if (table := table_of(file.path, tables)) is not None}
+    refuse_tables(_lake_table(place, folder, tables[folder]) for folder in within)
+    name = name_of_source(place)
+    empty = () if files else (name,)
+    return SourceFiles(tuple(files), empty, tuple(opened.warnings), tuple(by_suffix(name, passed_over)))
+
+
+def _lake_table(place: SourceSettings, folder: str, table_format: LakeFormat) -> LakeTable:
+    name = name_of_source(place)
+    remedy = exclusion_of(folder) if folder else f"remove {name} from the corpus"
+    return LakeTable(f"{name.rstrip('/')}/{folder}".rstrip("/"), table_format, remedy, can_open=place.kind == "bucket")
 
 
 def _source_file(
     entry: FileEntry, place: SourceSettings, key: str, scratch: Path, settings: CorpusSettings
 ) -> SourceFile | None:
-    """Return the corpus file for an entry of a listing; None if its format is unknown or it is not included."""
+    """Return the corpus file for an entry of a listing; None if no reader takes its suffix."""
     kind = kind_of(entry.name)
-    include, exclude = getattr(place, "include", ()), getattr(place, "exclude", ())
-    if (
-        kind is None
-        or not asked_for(entry.name, (*settings.include, *include))
-        or not is_chosen(entry.name, settings.include, settings.exclude)
-        or not is_chosen(entry.name, include, exclude)
-    ):
+    if kind is None or not asked_for(entry.name, (*settings.include, *getattr(place, "include", ()))):
         return None
     name = unicodedata.normalize("NFC", f"{getattr(place, 'prefix', '')}{entry.name}")
     file = SourceFile(
@@ -170,7 +195,7 @@ def _source_file(
         compression=kind[1],
         size=entry.size or 0,
         token=entry.token,
-        details=dict(_details(entry, name, settings)) if kind[0] in TEXT_KINDS else {},
+        details=dict(_details(entry, name, settings)) if kind[0] in TEXT_KINDS else partition_columns(name),
     )
 
 

@@ -35,7 +35,7 @@ from tasks.stages.ingest.formats.json_array import BrokenArrayError, elements
 from tasks.stages.ingest.formats.markdown_marks import heading_of
 from tasks.stages.ingest.formats.record_batches import records_of
 from tasks.stages.ingest.memory import lacks_memory
-from tasks.stages.ingest.source_files import MISNAMED, RECORDS, Kind, NoCorpusFile, SourceFile, open_source
+from tasks.stages.ingest.source_files import MISNAMED, RECORDS, TEXT_KINDS, Kind, NoCorpusFile, SourceFile, open_source
 from tasks.stages.ingest.sources.source_interface import Deleted, Until
 from tasks.stages.ingest.sources.source_kinds import open_record_source
 
@@ -59,9 +59,9 @@ Records = Iterator[SourceRow | RejectedRow | Deleted | Until]
 def read(source: SourceFile, settings: CorpusSettings) -> Records:
     """Yield the rows of one file or record source, and a rejection for each row that cannot be read.
 
-    A text file yields one row with the fields of documents.FILE_FIELDS; a record has the fields of its file. Raises
-    SourceError if a record source cannot be read to its end. Errors for lack of memory are raised, since another
-    process may be able to read the file.
+    A text file yields one row with the fields of documents.FILE_FIELDS; a record has the fields of its file, and the
+    partition columns that the file lacks. Raises SourceError if a record source cannot be read to its end. Errors for
+    lack of memory are raised, since another process may be able to read the file.
     """
     if source.kind == RECORDS:
         assert source.place is not None  # noqa: S101 - records come from a source
@@ -69,8 +69,9 @@ def read(source: SourceFile, settings: CorpusSettings) -> Records:
         return
     try:
         refused = 0
+        columns = {} if source.kind in TEXT_KINDS else source.details
         for row in _READERS.get(source.kind, _extracted)(source, settings):
-            yield row
+            yield replace(row, record={**columns, **row.record}) if columns and isinstance(row, SourceRow) else row
             refused = refused + 1 if isinstance(row, RejectedRow) else 0
             if refused == _MOST_REFUSED:
                 message = f"{refused:,} consecutive rows are refused; the rest is not read"
@@ -243,7 +244,7 @@ def _csv(source: SourceFile, settings: CorpusSettings) -> Rows:
                 yield RejectedRow(lines.row_line, None, "not-utf8", f"the row begins {lines.head!r}")
             elif columns is None:
                 columns = values
-                if (problem := _column_problem(columns, settings)) is not None:
+                if (problem := _column_problem(columns, source, settings)) is not None:
                     yield RejectedRow(lines.row_line, None, "bad-columns", problem)
                     return
             elif len(values) != len(columns):
@@ -266,7 +267,7 @@ def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:
         ) as file,
     ):
         names = file.schema_arrow.names
-        if (problem := _column_problem(names, settings)) is not None:
+        if (problem := _column_problem(names, source, settings)) is not None:
             yield RejectedRow(None, None, "bad-columns", problem)
             return
         number = expanded = 0
@@ -314,13 +315,13 @@ def _columns_read(names: list[str], settings: CorpusSettings) -> list[str] | Non
     return [name for name in names if name in used]
 
 
-def _column_problem(columns: list[str], settings: CorpusSettings) -> str | None:
+def _column_problem(columns: list[str], source: SourceFile, settings: CorpusSettings) -> str | None:
     fields = settings.fields
     named = fields.metadata if isinstance(fields.metadata, tuple) else ()
     if len(columns) > _MAX_COLUMNS:
         return f"{len(columns):,} columns; at most {_MAX_COLUMNS:,} are read: leave out those that are not needed"
     times = Counter(columns)
-    missing = [name for name in (fields.id, fields.text, *named) if name not in times]
+    missing = [name for name in (fields.id, fields.text, *named) if name not in times and name not in source.details]
     if missing:
         return f"no column {', '.join(missing)}; there are {clip(', '.join(columns), 200)}: set the corpus fields"
     twice = sorted(name for name, count in times.items() if count > 1)

@@ -32,11 +32,20 @@ from indexmill.errors import BadInput, IndexmillError, UnsupportedFormat
 from indexmill.store.folder_files import check_store
 from indexmill.store.layout import STORE_FILE
 from indexmill.store.regular_files import NotRegular, open_checked
+from indexmill.text.counted import counted
 from indexmill.text.printable import is_utf8, utf8_name
 from schemas.corpus import CorpusSettings
 from schemas.sources import SourceSettings, name_of_source
 from tasks.stages.ingest.formats.format_registry import FORMATS
 from tasks.stages.ingest.globs import is_chosen
+from tasks.stages.ingest.lake_folders import (
+    LakeFormat,
+    LakeTable,
+    exclusion_of,
+    partition_columns,
+    refuse_tables,
+    table_above,
+)
 from tasks.stages.ingest.sources.source_interface import FileSource
 from tasks.stages.ingest.sources.source_kinds import open_file_source
 
@@ -81,6 +90,7 @@ _QUICK_FILES = 10_000
 _BATCH_BYTES, _BATCH_FILES = 64 << 20, 2_000  # the maximum number of bytes and of files in a batch
 _SWELLS = 6  # approximate expansion of compressed records
 _MAGIC = re.compile(r"[*?\[]")
+_SUFFIXES_SHOWN = 5
 _SUFFIX_ADVICE = (
     f"Known are {' '.join(suffix for suffix in SUFFIXES if suffix not in _NAMED_ONLY)}, JSON or CSV with .gz or .zst, "
     "and source code where corpus.include names its suffix"
@@ -104,7 +114,7 @@ class SourceFile:
     fetched: str = ""  # the path of a local copy of a remote file
     scratch: str = ""  # a folder for the source's temporary files
     cursor: Any = None  # for a record source: the position where the previous version stopped reading
-    details: Mapping[str, Any] = field(default_factory=dict)  # the file's metadata: see `corpus.file_metadata`
+    details: Mapping[str, Any] = field(default_factory=dict)  # of a text file, `corpus.file_metadata`; else partitions
 
 
 class NoCorpusFile(OSError):
@@ -119,12 +129,47 @@ class NoCorpusFile(OSError):
 
 
 @dataclass(frozen=True, slots=True)
+class PassedOver:
+    """The files of one suffix, among those of a path or source, that no reader takes. example: the first by name."""
+
+    place: str
+    suffix: str  # lower case; empty for files without one
+    files: int
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
 class SourceFiles:
     """The files under the paths of a corpus."""
 
     files: tuple[SourceFile, ...]  # sorted by name
     empty: tuple[str, ...]  # paths, as configured, without a corpus file
     warnings: tuple[str, ...] = ()  # about files that sources left out
+    passed_over: tuple[PassedOver, ...] = ()  # except what include and exclude leave out
+
+    @property
+    def files_passed_over(self) -> int:
+        """The number of files that no reader takes."""
+        return sum(group.files for group in self.passed_over)
+
+    @property
+    def summary(self) -> str:
+        """One line about the files that no reader takes; empty if there are none."""
+        if not self.passed_over:
+            return ""
+        counts: Counter[str] = Counter()
+        for group in self.passed_over:
+            counts[group.suffix or "without a suffix"] += group.files
+        most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        parts = [f"{count:,} {suffix}" for suffix, count in most[:_SUFFIXES_SHOWN]]
+        if others := sum(count for _, count in most[_SUFFIXES_SHOWN:]):
+            parts.append(f"{others:,} others")
+        example = max(self.passed_over, key=lambda group: group.files).example
+        return (
+            f"{counted(self.files_passed_over, 'file is', 'files are')} not read, since no reader takes the suffix: "
+            f"{', '.join(parts)}, such as {example}. Convert them, name the suffixes of source code in corpus.include, "
+            "or leave them out with corpus.exclude"
+        )
 
 
 def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
@@ -132,8 +177,8 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
 
     Raises BadInput for a missing path, a folder that cannot be listed, a path to a file of unknown format, and, unless
     `allow_none`, a corpus without a file: each would otherwise look like the deletion of documents. Also raises
-    BadInput for two text files with the same document id, and for a path that is not UTF-8; a file below a path gets
-    the kind MISNAMED if its name is not UTF-8.
+    BadInput for files of records in a table's folder (`lake_folders`), for two text files with the same document id,
+    and for a path that is not UTF-8; a file below a path gets the kind MISNAMED if its name is not UTF-8.
     """
     named = [_absolute(path) for path in settings.paths]
     for path in named:
@@ -141,31 +186,58 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
             raise BadInput(f"the corpus path {utf8_name(path)} is not UTF-8: rename the file or folder")
     within = () if settings.follow_links else tuple(sorted({os.path.realpath(_root(path)) for path in named}))
     by_path: dict[str, SourceFile] = {}
-    passed_over: list[str] = []
+    tables_above: dict[str, tuple[str, LakeFormat] | None] = {}
+    tables: set[LakeTable] = set()
+    passed_over: dict[str, str] = {}  # the path of a file, and the corpus path that it was first found under
     empty: list[str] = []
     for pattern in settings.paths:
         holds_some = False
         for path, root in _candidates(pattern, settings):
             file = _source_file(path, root, () if path in named else within, settings.file_metadata)
             if file is None or not (path in named or asked_for(path, (*settings.include, pattern))):
-                passed_over.append(path)
+                passed_over.setdefault(path, pattern)
                 continue
             holds_some = True
+            if file.kind not in TEXT_KINDS and (table := table_above(path, tables_above)):
+                is_below = len(table[0]) > len(root)  # both contain the file
+                remedy = exclusion_of(_below(table[0], root)) if is_below else f"remove {pattern} from corpus.paths"
+                tables.add(LakeTable(*table, remedy))
             earlier = by_path.get(file.path)
             # A file reached from two roots is named from the outer root, whichever comes first.
             if earlier is None or (len(file.name), file.name) > (len(earlier.name), earlier.name):
                 by_path[file.path] = file
         if not holds_some:
             empty.append(pattern)
+    refuse_tables(tables)
     if not by_path and not allow_none:
-        seen = f"; {len(passed_over)} other files are there, such as {passed_over[0]}" if passed_over else ""
+        seen = (
+            f"; {len(passed_over)} other files are there, such as {utf8_name(min(passed_over))}" if passed_over else ""
+        )
         raise BadInput(
             f"no corpus file found in {', '.join(settings.paths)}{seen}. {_SUFFIX_ADVICE}; see also include and exclude"
         )
     refuse_same_id(by_path.values())
     files = with_distinct_names(by_path.values(), lambda file: utf8_name(file.path))
     files.sort(key=lambda file: (file.name, file.path))
-    return SourceFiles(tuple(files), tuple(empty))
+    names: dict[str, list[str]] = {}
+    for path, pattern in passed_over.items():
+        if path not in by_path:
+            names.setdefault(pattern, []).append(path)
+    groups = [group for pattern in sorted(names) for group in by_suffix(pattern, names[pattern])]
+    return SourceFiles(tuple(files), tuple(empty), passed_over=tuple(groups))
+
+
+def by_suffix(place: str, names: Iterable[str]) -> Iterator[PassedOver]:
+    """Group the names of files that no reader takes by their suffixes, sorted by suffix."""
+    groups: dict[str, tuple[int, str]] = {}
+    for name in names:
+        stem, suffix = os.path.splitext(name.lower())  # noqa: PTH122 - a name, not a path
+        if suffix in _COMPRESSIONS:
+            suffix = os.path.splitext(stem)[1] + suffix  # noqa: PTH122
+        files, example = groups.get(suffix, (0, name))
+        groups[suffix] = files + 1, min(name, example)
+    for suffix, (files, example) in sorted(groups.items()):
+        yield PassedOver(place, utf8_name(suffix), files, utf8_name(example))
 
 
 def with_distinct_names(files: Collection[SourceFile], name_of: Callable[[SourceFile], str]) -> list[SourceFile]:
@@ -389,8 +461,12 @@ def _inspected(path: str, within: tuple[str, ...], name: str, kind: Kind, reques
     except OSError:  # a broken link or a folder without permission: the reader reports it
         return {"size": 0, "token": "", "details": {}}
     link = _leads_to(path, within) if os.path.islink(path) else ""  # noqa: PTH114
-    read = {key: _DETAILS[key](name, status) for key in requested if key in _DETAILS} if kind in TEXT_KINDS else {}
-    return {"size": status.st_size, "token": _token(status, link), "details": read}
+    details: dict[str, Any] = (
+        {key: _DETAILS[key](name, status) for key in requested if key in _DETAILS}
+        if kind in TEXT_KINDS
+        else partition_columns(name)
+    )
+    return {"size": status.st_size, "token": _token(status, link), "details": details}
 
 
 def _leads_to(path: str, within: tuple[str, ...]) -> str:

@@ -31,8 +31,8 @@ class Skipped:
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a part of a path begins with a dot; such files are skipped."""
-    return name.startswith(".") or "/." in name
+    """Return whether a part of a path begins with a dot; such files are skipped, except the mark of a Hudi table."""
+    return f"/{name}".count("/.") > name.endswith(".hoodie/hoodie.properties")
 
 
 def is_plain(name: str) -> bool:

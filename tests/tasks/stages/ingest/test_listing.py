@@ -16,6 +16,7 @@ from schemas.corpus import CorpusSettings
 from schemas.sources import BucketSettings, FeedSettings, GitSettings, PluginSettings, SqlSettings, WebSettings
 from tasks.stages.ingest import shard_plan, source_files, spill, supervisor
 from tasks.stages.ingest.listing import list_again, list_corpus, source_key
+from tasks.stages.ingest.source_files import PassedOver
 from tasks.stages.ingest.sources.source_interface import FileEntry
 
 
@@ -146,6 +147,21 @@ def test_a_refused_row_of_a_query_is_no_document(tmp_path: Path) -> None:
     found = shard_plan.plan([spill.scan([file], settings, tmp_path)], tmp_path)
     assert (found.documents, found.refused) == (1, {"no-text": 1})
     assert shard_plan.known_rows(tmp_path).column("document_id").to_pylist() == ["a"]
+
+
+def test_files_of_a_place_that_no_reader_takes_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "a.mdx").touch()
+    place = wiki("Vell.", "a.md", "b.mdx", "c/d.mdx", "e.py", "f.mdx")
+    settings = CorpusSettings(paths=(str(tmp_path),), sources=(place,), exclude=("f.*",))
+    assert list_corpus(settings, tmp_path / "places").passed_over == (
+        PassedOver(str(tmp_path), ".mdx", 1, f"{tmp_path}/a.mdx"),
+        PassedOver(f"{__name__}:Wiki", ".mdx", 2, "b.mdx"),
+        PassedOver(f"{__name__}:Wiki", ".py", 1, "e.py"),
+    )
+    with pytest.raises(
+        BadInput, match=r"Wiki; see also include and exclude\. 1 file is not read.*: 1 \.mdx, such as b"
+    ):
+        list_corpus(CorpusSettings(sources=(wiki("Vell.", "b.mdx"),)), tmp_path / "places")
 
 
 def test_a_prefix_tells_the_documents_of_places_apart(tmp_path: Path) -> None:

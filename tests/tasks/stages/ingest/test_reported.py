@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from indexmill.errors import BadInput
 from schemas.corpus import CorpusSettings
 from tasks.stages.ingest.documents import SourceRow
 from tasks.stages.ingest.readers import read
@@ -64,3 +65,12 @@ def test_what_was_lost_elsewhere_is_read(name: str) -> None:
 @pytest.mark.parametrize("name", TITLES)
 def test_the_title_is_that_of_the_document(name: str) -> None:
     assert row_of(name).record["title"] == TITLES[name]
+
+
+def test_a_folder_of_a_delta_table_is_refused_before_a_deleted_row_is_read() -> None:
+    folder = REPORTED / "delta-folder-as-path"
+    if not folder.exists():
+        pytest.skip(f"{folder} is missing")
+    for path in (folder, folder / "delta_sample", folder / "*/*.parquet"):
+        with pytest.raises(BadInput, match=rf"add {{kind: table, format: delta, url: {folder}/delta_sample}} to"):
+            find(CorpusSettings(paths=(str(path),)))

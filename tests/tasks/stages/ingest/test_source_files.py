@@ -199,6 +199,27 @@ def test_paths_without_a_file_are_named(tmp_path: Path) -> None:
         find(CorpusSettings(paths=(str(tmp_path / "gone"),)), allow_none=True)
 
 
+def test_files_that_no_reader_takes_are_counted_also_where_others_are_read(tmp_path: Path) -> None:
+    _make(
+        tmp_path, "docs/a.md", "docs/b.MDX", "docs/c/d.mdx", "docs/LICENSE", "docs/a.py", "docs/e.txt.gz", "more/f.mdx"
+    )
+    _make(tmp_path, "docs/.hidden.mdx", "docs/excluded.mdx", "docs/src/g.py")
+    docs, more = f"{tmp_path}/docs", f"{tmp_path}/more"
+    listing = find(CorpusSettings(paths=(docs, f"{docs}/src/*.py", more), exclude=("excluded.*",)))
+    assert [(group.place, group.suffix, group.files, group.example) for group in listing.passed_over] == [
+        (docs, "", 1, f"{docs}/LICENSE"),
+        (docs, ".mdx", 2, f"{docs}/b.MDX"),
+        (docs, ".py", 1, f"{docs}/a.py"),  # but not g.py, which another path asks for
+        (docs, ".txt.gz", 1, f"{docs}/e.txt.gz"),
+        (more, ".mdx", 1, f"{more}/f.mdx"),
+    ]
+    assert listing.summary.startswith(
+        "6 files are not read, since no reader takes the suffix: 3 .mdx, 1 .py, 1 .txt.gz, 1 without a suffix, such as "
+        f"{docs}/b.MDX. Convert them"
+    )
+    assert find(CorpusSettings(paths=(f"{docs}/a.md",))).summary == ""
+
+
 def test_the_digest_of_files_is_of_their_names_and_bytes_alone(tmp_path: Path) -> None:
     def digest(folder: Path) -> str | None:
         return digest_of_files(find(CorpusSettings(paths=(str(folder),))).files)

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from indexmill.errors import BadInput
 from indexmill.store import bucket as requests_module
+from schemas.corpus import CorpusSettings
 from schemas.sources import BucketSettings
 from storage.stores import init_store
+from tasks.stages.ingest.listing import list_corpus
 from tasks.stages.ingest.sources.bucket_objects import BucketSource
 from tasks.stages.ingest.sources.source_interface import ChangedError, FileSource, SourceError
 from tests.storage.services import FaultProxy, S3Bucket
@@ -108,6 +111,25 @@ def test_markers_of_folders_and_hidden_names_are_passed_over(bucket: Bucket) -> 
     place = bucket.place()
     assert names(place) == ["a.md", "sub/b.md"]
     assert place.warnings == []
+
+
+@pytest.mark.parametrize(
+    ("mark", "advice"),
+    [
+        ("_delta_log/00000000000000000000.json", "{{kind: table, format: delta, url: '{}/lake/pages'}}"),
+        ("metadata/00001-8b1c.metadata.json", "{{kind: table, format: iceberg, url: '{}/lake/pages'}}"),
+        (".hoodie/hoodie.properties", "write its rows to a folder of Parquet files"),
+    ],
+)
+def test_a_table_is_refused(bucket: Bucket, tmp_path: Path, mark: str, advice: str) -> None:
+    for key in ("lake/a.jsonl", f"lake/pages/{mark}", "lake/pages/part-0.parquet"):
+        bucket.put(key, b"text")
+    for url, remedy in ((f"{bucket.url}/lake", "add [pages/**] to"), (f"{bucket.url}/lake/pages/", "remove")):
+        settings = CorpusSettings(sources=(BucketSettings(url=url),))
+        with pytest.raises(BadInput) as refused:
+            list_corpus(settings, tmp_path)
+        assert advice.format(bucket.url) in str(refused.value)
+        assert remedy in str(refused.value)
 
 
 def test_an_empty_object_is_a_file_even_beside_a_marker_of_its_name(bucket: Bucket) -> None:

@@ -14,11 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import yaml
 
-from indexmill.errors import ModelUnavailable
-from schemas.corpus import FieldNames
+from indexmill.errors import BadInput, ModelUnavailable
+from schemas.corpus import CorpusSettings, FieldNames
 from schemas.sources import TableSettings
 from tasks.stages.ingest.documents import Document, SourceRow, document_of
+from tasks.stages.ingest.source_files import find
 from tasks.stages.ingest.sources.lake_table import table_source
 from tasks.stages.ingest.sources.source_interface import RecordSource, SourceError
 from tests.tasks.stages.ingest.sources.reading import read
@@ -128,6 +130,15 @@ def test_rows_have_the_values_that_parquet_files_give(made: Made) -> None:
         "seen": "2026-01-02T03:04:05.678901+00:00",
         "price": "1.50",
     }
+
+
+def test_a_folder_of_files_that_is_a_table_is_refused_with_the_source_to_write(made: Made) -> None:
+    made.delete("b")
+    with pytest.raises(BadInput, match=r"is an? (Delta|Iceberg) table") as refused:
+        find(CorpusSettings(paths=(str(made.url.parent),)))
+    entry = yaml.safe_load(str(refused.value).partition("add ")[2].partition(" to corpus")[0])
+    assert sorted(read(table_source(TableSettings(**entry), Path())).ids) == ["a", "c"]
+    assert find(CorpusSettings(paths=(str(made.url.parent),), exclude=(f"{made.url.name}/**",)), allow_none=True)
 
 
 def test_deleted_and_added_rows_are_those_of_the_newest_version(made: Made) -> None:
