@@ -6,25 +6,30 @@ drops page breaks and the numbers that Word shows; none of them limits the expan
 reads the body paragraph by paragraph, in memory that does not grow with the document.
 
 Included: headings by outline level, lists with the numbers that Word shows, tables, notes after the block that refers
-to them, links, text boxes, alternative texts of pictures, insertions, field results, formulas on one line. Excluded:
-headers and footers, comments, deletions, hidden text, field codes, tables of contents, and placeholders of forms.
-Macros and embedded files are never opened.
+to them, links, text boxes, charts, diagrams, alternative texts of pictures, insertions, field results, the values of
+forms, formulas on one line, and embedded web pages and texts ("chunks"). Excluded: headers and footers, comments,
+deletions, hidden text, field codes, tables of contents, and placeholders of forms. Macros and other embedded files are
+never opened. What is not read is counted in the metadata (`unread`).
 """
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import BinaryIO
 
 from tasks.stages.ingest.documents import Location
-from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
+from tasks.stages.ingest.formats import html
+from tasks.stages.ingest.formats.drawingml import GRAPHICS, chosen, graphic, inline_of
+from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, read_text
 from tasks.stages.ingest.formats.markdown_marks import PAGE_BREAK
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
+from tasks.stages.ingest.formats.office_math import formula
 from tasks.stages.ingest.formats.opc import Package, description, open_package
-from tasks.stages.ingest.formats.word_formula import formula, symbol
+from tasks.stages.ingest.formats.symbol_fonts import shown_in
 from tasks.stages.ingest.formats.word_lists import numbering_of
 from tasks.stages.ingest.formats.word_notes import Notes
 from tasks.stages.ingest.formats.word_styles import ParagraphStyle, is_on, styles_of, value_of
@@ -35,6 +40,9 @@ _MAX_SPAN = 64
 _MAX_REPEATED = 200
 """The maximum number of characters of a merged cell that is repeated in the rows below."""
 _SKIP = frozenset({"w:rPrChange", "w:pPrChange", "w:tblPrChange", "w:trPrChange", "w:tcPrChange", "w:sectPrChange"})
+_BOXES = frozenset({"w:txbxContent", "a:txBody", *GRAPHICS})
+_CHUNKS = re.compile(r"html|text/plain|application/txt")
+_PARAGRAPH_END = re.compile(r"\n[ \t\r]*\n")
 _TARGET = re.compile(r'^\s*HYPERLINK\s+(?:\\[a-z]\s+)*"?([^"\s]+)"?', re.IGNORECASE)
 _SECTIONS = re.compile(rb'<w:sectPr\b|<w:type w:val=["\'](nextPage|continuous|evenPage|oddPage|nextColumn)')
 
@@ -45,13 +53,17 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         title, metadata = package.properties()
         document = _Document(package, limits)
         text, locations, pages = document.read()
+        unread = dict(sorted(document.unread.items()))
         if not text.strip():
-            raise UnreadableError("no-text", "the document has no text; pictures are not read")
+            skipped = ", ".join(f"{count:,} {name}" for name, count in unread.items()) or "pictures"
+            raise UnreadableError("no-text", f"the document has no text; not read: {skipped}")
         language = document.styles.language
         if language and "language" not in metadata:
             metadata["language"] = language
         if pages:
             metadata["pages"] = pages
+        if unread:
+            metadata["unread"] = unread
         return Extracted(text, document.title or title or document.first_heading, metadata, locations)
 
 
@@ -69,7 +81,7 @@ class _Field:
 
 @dataclass(slots=True)
 class _Paragraph:
-    """A paragraph that is being read. boxes: the text boxes anchored in it."""
+    """A paragraph that is being read. boxes: the text boxes, charts and diagrams anchored in it."""
 
     inline: Inline = field(default_factory=Inline)
     boxes: list[Element] = field(default_factory=list)
@@ -85,9 +97,10 @@ class _Document:
         self._numbering = numbering_of(package)
         self._rendered = b"lastRenderedPageBreak" in self._data
         self._writer = MarkdownWriter(limits)
+        self._part = package.main  # the part being read: the body, or notes
         self._links = package.links(package.main)
         self._fields: list[_Field] = []
-        self._notes = {kind: Notes(package, kind) for kind in ("footnote", "endnote")}
+        self._notes = {kind: Notes(package, kind, self._note_text) for kind in ("footnote", "endnote")}
         self._due: list[tuple[str, str]] = []  # referenced footnotes still to be written
         self._due_at_end: list[tuple[str, str]] = []
         self._carried: Inline | None = None
@@ -97,6 +110,7 @@ class _Document:
         self._page_pending = False
         self._code: list[str] = []
         self.title = self.first_heading = ""
+        self.unread: Counter[str] = Counter()
 
     def read(self) -> tuple[str, tuple[Location, ...], int]:
         self._writer.turn_to(1)
@@ -126,17 +140,56 @@ class _Document:
             if not _is_contents(element):
                 for inner in each(element, "w:sdtContent"):
                     self._blocks(inner)
-        elif tag in ("w:ins", "w:moveTo", "w:customXml", "w:smartTag", "m:oMathPara"):
+        elif tag in ("w:ins", "w:moveTo", "w:customXml", "w:smartTag", "w:txbxContent"):
             self._blocks(element)
         elif tag == "mc:AlternateContent":
-            for chosen in _chosen(element):
-                self._blocks(chosen)
+            for alternative in chosen(element):
+                self._blocks(alternative)
+        elif tag == "w:altChunk":
+            self._end_code()
+            self._chunk(self._package.target(self._part, element.get("r:id", "")))
+        elif tag in GRAPHICS or tag == "a:txBody":
+            self._end_code()
+            self._write_graphic(element)
+        elif tag == "m:oMathPara":
+            self._writer.paragraph(Inline(formula(element)).markdown())
+
+    def _write_graphic(self, element: Element) -> None:
+        if element.tag == "a:txBody":
+            for paragraph in each(element, "a:p"):
+                self._writer.paragraph(inline_of([paragraph], self._links).markdown())
+            return
+        read = graphic(element, self._package, self._part)
+        if read is None or read.is_cut:
+            self.unread[GRAPHICS[element.tag]] += 1
+        if read is not None:
+            read.write(self._writer)
+
+    def _chunk(self, part: str) -> None:
+        """Write a web page or text that is embedded in the document. Chunks in other formats are counted."""
+        kind = _CHUNKS.search(self._package.content_type(part)) if self._package.has(part) else None
+        if kind is None:
+            self.unread["chunks"] += 1
+            return
+        file = io.BytesIO(self._package.read(part))
+        try:
+            if kind[0] == "html":
+                html.write_page(file, self._limits, self._writer)
+            else:
+                for text in _PARAGRAPH_END.split(read_text(file, self._limits.text_bytes, "a chunk is too large")):
+                    self._writer.paragraph(Inline(text).markdown())
+        except UnreadableError as error:
+            if error.reason in ("hostile-file", "too-large"):
+                raise
+            self.unread["chunks"] += 1
 
     def _blocks(self, element: Element) -> None:
         for inner in element:
             self._block(inner)
 
     def _turn_page(self, inline: Inline) -> None:
+        if self._part != self._package.main:
+            return
         self._breaks += 1
         if self._breaks >= self._limits.pages:
             message = f"the document has more than {self._limits.pages:,} pages; see corpus.extract.max_pages"
@@ -168,7 +221,7 @@ class _Document:
         else:
             self._write(read.inline, properties, style, shape)
         for box in read.boxes:
-            self._blocks(box)
+            self._block(box)
 
     def _write(self, inline: Inline, properties: Element | None, style: str, shape: ParagraphStyle) -> None:
         if shape.is_code and inline:
@@ -249,24 +302,26 @@ class _Document:
                 if self._shown():
                     read.inline.add(formula(child), target)
             elif tag == "mc:AlternateContent":
-                for chosen in _chosen(child):
-                    self._runs(chosen, read, hidden, target)
+                for alternative in chosen(child):
+                    self._runs(alternative, read, hidden, target)
 
     def _shown(self) -> bool:
         """Return whether text is visible; text in the code of a field is not."""
         return all(open_field.in_result for open_field in self._fields)
 
     def _run(self, element: Element, read: _Paragraph, hidden: bool | None, target: str) -> None:
-        properties = first(element, "w:rPr")
+        properties, font = first(element, "w:rPr"), ""
         if properties is not None:
+            fonts = first(properties, "w:rFonts")
+            font = "" if fonts is None else fonts.get("w:ascii", "")
             vanish = is_on(properties, "w:vanish")
             if vanish is None and (style := value_of(properties, "w:rStyle")):
                 vanish = self.styles.shape_of(style).hidden
             hidden = hidden if vanish is None else vanish
         for child in element:
-            self._piece(child, read, bool(hidden), target)
+            self._piece(child, read, bool(hidden), target, font)
 
-    def _piece(self, element: Element, read: _Paragraph, hidden: bool, target: str) -> None:
+    def _piece(self, element: Element, read: _Paragraph, hidden: bool, target: str, font: str) -> None:
         tag, inline = element.tag, read.inline
         if tag == "w:lastRenderedPageBreak":
             self._turn_page(inline)
@@ -274,6 +329,8 @@ class _Document:
             if not self._rendered:
                 self._turn_page(inline)
         elif tag == "w:fldChar":
+            if not hidden and self._shown():
+                inline.add(_form_value(first(element, "w:ffData")))
             self._field(element)
         elif tag == "w:instrText":
             if self._fields and not self._fields[-1].in_result and len(self._fields[-1].code) < 5_000:
@@ -281,7 +338,7 @@ class _Document:
         elif hidden or (self._fields and not self._shown()):
             return
         elif tag == "w:t":
-            text = element.text or ""
+            text = shown_in(font, element.text or "")
             targets = [open_field.target for open_field in self._fields if open_field.target]
             inline.add(text, target or (targets[-1] if targets else ""))
         elif tag in ("w:tab", "w:ptab"):
@@ -291,7 +348,7 @@ class _Document:
         elif tag == "w:noBreakHyphen":
             inline.add("-", target)
         elif tag == "w:sym":
-            inline.add(symbol(element), target)
+            inline.add(_symbol(element), target)
         elif tag in ("w:footnoteReference", "w:endnoteReference"):
             self._refer(element, inline)
         elif tag in ("w:drawing", "w:pict", "w:object"):
@@ -300,9 +357,9 @@ class _Document:
             for base in each(element, "w:rubyBase"):
                 self._runs(base, read, hidden, target)
         elif tag == "mc:AlternateContent":
-            for chosen in _chosen(element):
-                for inner in chosen:
-                    self._piece(inner, read, hidden, target)
+            for alternative in chosen(element):
+                for inner in alternative:
+                    self._piece(inner, read, hidden, target, font)
 
     def _field(self, element: Element) -> None:
         kind = element.get("w:fldCharType")
@@ -317,6 +374,8 @@ class _Document:
             self._fields.pop()
 
     def _refer(self, element: Element, inline: Inline) -> None:
+        if self._part != self._package.main:  # a note cannot refer to notes
+            return
         kind = element.tag[2:].removesuffix("Reference")
         numbered_note = self._notes[kind].numbered(element.get("w:id", ""))
         if numbered_note is None:
@@ -333,20 +392,33 @@ class _Document:
             self._writer.paragraph(f"{label} {note}")
         due.clear()
 
+    def _note_text(self, note: Element, part: str) -> str:
+        """Return the Markdown of a note."""
+        body = self._part, self._links, self._fields
+        self._part, self._links, self._fields = part, self._package.links(part), []
+        text = self._cell(note)
+        self._part, self._links, self._fields = body
+        return text
+
     def _drawing(self, element: Element, read: _Paragraph) -> None:
-        """Add the alternative text of a picture, and collect text boxes, which are written after the paragraph."""
+        """Add the alternative texts of pictures, and collect what is written after the paragraph."""
+        texts: list[str] = []
+        has_picture = False
+        boxes = len(read.boxes)
         ahead = [element]
         while ahead:
             node = ahead.pop()
-            if node.tag == "wp:docPr":
-                read.inline.picture(description(node.get("descr", "")))
-            elif node.tag == "w:txbxContent":
+            if node.tag in ("wp:docPr", "pic:cNvPr") or node.tag.startswith("v:"):
+                texts.append(description(node))
+                has_picture = has_picture or node.tag in ("pic:cNvPr", "v:imagedata")
+            elif node.tag in _BOXES:
                 read.boxes.append(node)
                 continue
-            elif node.tag == "mc:AlternateContent":
-                ahead += _chosen(node)
-                continue
-            ahead.extend(reversed(node))
+            ahead += reversed(chosen(node) if node.tag == "mc:AlternateContent" else node)
+        for text in dict.fromkeys(texts):
+            read.inline.picture(text)
+        if not any(texts) and len(read.boxes) == boxes and (has_picture or element.tag == "w:object"):
+            self.unread["objects" if element.tag == "w:object" else "pictures"] += 1
 
     # Tables.
 
@@ -387,7 +459,7 @@ class _Document:
         self._cell_parts(element, parts)
         return " ".join(part for part in parts if part)
 
-    def _cell_parts(self, element: Element, parts: list[str]) -> None:
+    def _cell_parts(self, element: Iterable[Element], parts: list[str]) -> None:
         for child in element:
             if child.tag == "w:p":
                 read = _Paragraph()
@@ -399,8 +471,7 @@ class _Document:
                 number, depth = self._number(properties, style, shape)
                 label = self._numbering.label(number, depth) if number and read.inline else ""
                 parts.append(f"{label} {text}" if label else text)
-                for box in read.boxes:
-                    self._cell_parts(box, parts)
+                self._cell_parts(read.boxes, parts)
             elif child.tag == "w:tbl":
                 for row in _children(child, "w:tr"):
                     inner = [self._cell(cell) for cell in _children(row, "w:tc")]
@@ -409,14 +480,41 @@ class _Document:
                 if not _is_placeholder(child):
                     for inner_content in each(child, "w:sdtContent"):
                         self._cell_parts(inner_content, parts)
-            elif child.tag in ("w:ins", "w:customXml", "w:smartTag", "w:moveTo"):
+            elif child.tag in ("w:ins", "w:customXml", "w:smartTag", "w:moveTo", "w:txbxContent"):
                 self._cell_parts(child, parts)
+            elif child.tag == "mc:AlternateContent":
+                for alternative in chosen(child):
+                    self._cell_parts(alternative, parts)
+            elif child.tag == "a:txBody":
+                parts.append(inline_of(each(child, "a:p"), self._links).markdown())
+            elif child.tag in GRAPHICS:
+                read_graphic = graphic(child, self._package, self._part)
+                if read_graphic is None or read_graphic.is_cut:
+                    self.unread[GRAPHICS[child.tag]] += 1
+                parts.append("" if read_graphic is None else read_graphic.line())
 
 
-def _chosen(element: Element) -> list[Element]:
-    """Return the first non-empty child of an `mc:AlternateContent` element, as a list; empty if there is none."""
-    alternatives = (child for child in element if child.tag in ("mc:Choice", "mc:Fallback") and len(child))
-    return list(islice(alternatives, 1))
+def _symbol(element: Element) -> str:
+    """Return the character that a symbol shows; empty if it is unknown."""
+    try:
+        code = int(element.get("w:char", "")[:6], 16)
+    except ValueError:
+        return ""
+    if not 0x20 <= code <= 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+        return ""
+    character = shown_in(element.get("w:font", ""), chr(code))
+    return "" if "\ue000" <= character <= "\uf8ff" else character
+
+
+def _form_value(form: Element | None) -> str:
+    """Return what a check box or a drop-down list of a form shows; empty for other fields, which have a result."""
+    box, options = first(form, "w:checkBox"), first(form, "w:ddList")
+    if box is not None:
+        checked = is_on(box, "w:checked")
+        return "☒" if (is_on(box, "w:default") if checked is None else checked) else "☐"
+    entries = [entry.get("w:val", "") for entry in each(options, "w:listEntry")]
+    index = integer(value_of(options, "w:result") or value_of(options, "w:default"))
+    return entries[index] if 0 <= index < len(entries) else ""
 
 
 def _is_contents(element: Element) -> bool:

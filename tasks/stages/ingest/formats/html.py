@@ -47,12 +47,7 @@ _WORD = re.compile(r"\w+")
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     """Extract the text of a page. See `Extractor`."""
-    most = 3 * limits.text_bytes + 65_536
-    page = read_text(file, most, f"the file has more than {most:,} bytes").replace("\r\n", "\n")
-    if "\x00" in page:
-        raise UnreadableError("nul", f"at character {page.index(chr(0))}")
-    if _MANY_ATTRIBUTES.search(page):
-        raise UnreadableError("unreadable-file", "a tag has more than 10,000 attributes")
+    page = _read_page(file, limits)
     tree = page_of(page)
     title, says_article, may_be_article = _title(tree), _says_article(tree), _may_be_article(tree)
     _clean(tree)
@@ -62,6 +57,23 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         if article is not None and (is_sure or _covers(article, tree)):
             tree = article
     return Extracted(_text(tree, limits), title)
+
+
+def write_page(file: BinaryIO, limits: ExtractionLimits, writer: MarkdownWriter) -> None:
+    """Write the text of a whole page, for example one that is embedded in a document. Raises as `extract` does."""
+    tree = page_of(_read_page(file, limits))
+    _clean(tree)
+    write(tree, writer)
+
+
+def _read_page(file: BinaryIO, limits: ExtractionLimits) -> str:
+    most = 3 * limits.text_bytes + 65_536
+    page = read_text(file, most, f"the file has more than {most:,} bytes").replace("\r\n", "\n")
+    if "\x00" in page:
+        raise UnreadableError("nul", f"at character {page.index(chr(0))}")
+    if _MANY_ATTRIBUTES.search(page):
+        raise UnreadableError("unreadable-file", "a tag has more than 10,000 attributes")
+    return page
 
 
 def _text(tree: Element, limits: ExtractionLimits) -> str:
