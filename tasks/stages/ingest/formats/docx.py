@@ -23,9 +23,9 @@ from typing import BinaryIO
 
 from tasks.stages.ingest.documents import Location
 from tasks.stages.ingest.formats import html
-from tasks.stages.ingest.formats.drawingml import GRAPHICS, chosen, graphic, inline_of
+from tasks.stages.ingest.formats.drawingml import GRAPHICS, Graphic, chosen, graphic, inline_of
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, read_text
-from tasks.stages.ingest.formats.markdown_marks import PAGE_BREAK
+from tasks.stages.ingest.formats.markdown_marks import PAGE_BREAK, one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
 from tasks.stages.ingest.formats.office_math import formula
 from tasks.stages.ingest.formats.opc import Package, description, open_package
@@ -147,26 +147,26 @@ class _Document:
                 self._blocks(alternative)
         elif tag == "w:altChunk":
             self._end_code()
-            self._chunk(self._package.target(self._part, element.get("r:id", "")))
+            self._chunk(element, self._writer)
         elif tag in GRAPHICS or tag == "a:txBody":
             self._end_code()
-            self._write_graphic(element)
+            self._drawn(element).write(self._writer)
         elif tag == "m:oMathPara":
             self._writer.paragraph(Inline(formula(element)).markdown())
 
-    def _write_graphic(self, element: Element) -> None:
+    def _drawn(self, element: Element) -> Graphic:
+        """Return the texts of a shape, a chart or a diagram."""
         if element.tag == "a:txBody":
-            for paragraph in each(element, "a:p"):
-                self._writer.paragraph(inline_of([paragraph], self._links).markdown())
-            return
+            inlines = (inline_of([paragraph], self._links) for paragraph in each(element, "a:p"))
+            return Graphic([inline.markdown() for inline in inlines])
         read = graphic(element, self._package, self._part)
         if read is None or read.is_cut:
             self.unread[GRAPHICS[element.tag]] += 1
-        if read is not None:
-            read.write(self._writer)
+        return read or Graphic()
 
-    def _chunk(self, part: str) -> None:
+    def _chunk(self, element: Element, writer: MarkdownWriter) -> None:
         """Write a web page or text that is embedded in the document. Chunks in other formats are counted."""
+        part = self._package.target(self._part, element.get("r:id", ""))
         kind = _CHUNKS.search(self._package.content_type(part)) if self._package.has(part) else None
         if kind is None:
             self.unread["chunks"] += 1
@@ -174,10 +174,10 @@ class _Document:
         file = io.BytesIO(self._package.read(part))
         try:
             if kind[0] == "html":
-                html.write_page(file, self._limits, self._writer)
+                html.write_page(file, self._limits, writer)
             else:
                 for text in _PARAGRAPH_END.split(read_text(file, self._limits.text_bytes, "a chunk is too large")):
-                    self._writer.paragraph(Inline(text).markdown())
+                    writer.paragraph(Inline(text).markdown())
         except UnreadableError as error:
             if error.reason in ("hostile-file", "too-large"):
                 raise
@@ -485,13 +485,12 @@ class _Document:
             elif child.tag == "mc:AlternateContent":
                 for alternative in chosen(child):
                     self._cell_parts(alternative, parts)
-            elif child.tag == "a:txBody":
-                parts.append(inline_of(each(child, "a:p"), self._links).markdown())
-            elif child.tag in GRAPHICS:
-                read_graphic = graphic(child, self._package, self._part)
-                if read_graphic is None or read_graphic.is_cut:
-                    self.unread[GRAPHICS[child.tag]] += 1
-                parts.append("" if read_graphic is None else read_graphic.line())
+            elif child.tag in GRAPHICS or child.tag == "a:txBody":
+                parts.append(self._drawn(child).line())
+            elif child.tag == "w:altChunk":
+                writer = MarkdownWriter(self._limits)
+                self._chunk(child, writer)
+                parts.append(one_line(writer.result()[0]))
 
 
 def _symbol(element: Element) -> str:

@@ -175,7 +175,13 @@ def _points(element: Element | None, since_1904: bool = False) -> dict[int, str]
     form, count = None, 0
     for node in element.iter() if element is not None else ():
         if node.tag in ("c:numCache", "c:numLit", "c:formatCode", "cx:lvl"):
-            code = node.get("formatCode") if node.tag == "cx:lvl" else node.text if node.tag == "c:formatCode" else "General"
+            code = (
+                node.get("formatCode")
+                if node.tag == "cx:lvl"
+                else node.text
+                if node.tag == "c:formatCode"
+                else "General"
+            )
             form = number_format(-1, code[:500]) if code else None
         elif node.tag in ("c:pt", "cx:pt") and count < _MAX_POINTS:
             inner = node if node.tag == "cx:pt" else first(node, "c:v")
@@ -186,5 +192,5 @@ def _points(element: Element | None, since_1904: bool = False) -> dict[int, str]
                 count += 1
     if not values and element is not None:  # a name that no cell contains
         names = (*each(element, "c:v"), *each(element, "cx:txData/cx:v"))
-        values = {0: [one_line(name.text)] for name in names if name.text}
+        values[0] = [one_line(name.text or "") for name in names]
     return {index: " ".join(reversed(texts)) for index, texts in values.items()}  # the inner level comes first

@@ -138,7 +138,7 @@ def number_format(name: int, code: str | None) -> NumberFormat:
     else:
         tests = [("<", 0.0), ("=", 0.0)]
         pairs = [(*test, _signed(section, form)) for test, section in zip(tests, sections[1:], strict=False)]
-    return replace(form, sections=tuple((*test, section) for *test, section in pairs if section is not None))
+    return replace(form, sections=tuple((test, limit, other) for test, limit, other in pairs if other is not None))
 
 
 def _section(section: str) -> NumberFormat | None:

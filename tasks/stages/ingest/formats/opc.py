@@ -25,7 +25,10 @@ _FROM_TEMPLATES = re.compile(
     r"microsoft (word|powerpoint|excel)\b.*|title|pr.sentation powerpoint|presentaci.n de powerpoint)[ \d]*"
 )
 """Titles that programs write by default."""
-_MADE_BY_PROGRAMS = re.compile(r"(?i).*(automatically generated|\.(png|jpe?g|gif|bmp|emf|wmf|tiff?|svg))\W*")
+_MADE_BY_PROGRAMS = re.compile(
+    r"(?i).*(automatically generated|\.(png|jpe?g|gif|bmp|emf|wmf|tiff?|svg))\W*|"
+    r"(picture|image|graphic|chart|shape)[ \d]*"
+)
 """Picture descriptions that programs write by default, such as file names."""
 
 
@@ -91,7 +94,9 @@ class Package:
         if self._types is None:
             types = parse(self.read(_TYPES), _TYPES) if self.has(_TYPES) else ()
             self._types = {
-                element.get("PartName", f".{element.get('Extension', '')}").lower(): element.get("ContentType", "").lower()
+                element.get("PartName", f".{element.get('Extension', '')}").lower(): element.get(
+                    "ContentType", ""
+                ).lower()
                 for element in types
             }
         return self._types.get(f"/{part}".lower()) or self._types.get(posixpath.splitext(part)[1].lower(), "")
