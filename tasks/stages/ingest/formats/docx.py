@@ -53,7 +53,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         title, metadata = package.properties()
         document = _Document(package, limits)
         text, locations, pages = document.read()
-        unread = dict(sorted(document.unread.items()))
+        unread = dict(sorted((+document.unread).items()))
         if not text.strip():
             skipped = ", ".join(f"{count:,} {name}" for name, count in unread.items()) or "pictures"
             raise UnreadableError("no-text", f"the document has no text; not read: {skipped}")
@@ -121,6 +121,7 @@ class _Document:
         self._end_code()
         self._write_notes(self._due)
         self._write_notes(self._due_at_end)
+        self.unread["comments"] += self._package.count(self._package.main, "comments", "comment")
         text, locations = self._writer.result()
         stated, seen = self._package.stated_pages(), self._breaks + 1
         if self._rendered:

@@ -89,6 +89,11 @@ class Package:
         """Return the first existing part of a kind that a part refers to; None if there is none."""
         return next(filter(self.has, self.parts(part, kind).values()), None)
 
+    def count(self, part: str, kind: str, tag: str) -> int:
+        """Count the elements with a tag in the parts of a kind that a part refers to, without parsing them."""
+        pattern = re.compile(rb"<(?:\w+:)?%b[\s/>]" % tag.encode("ascii"))
+        return sum(len(pattern.findall(self.read(name))) for name in self.parts(part, kind).values() if self.has(name))
+
     def content_type(self, part: str) -> str:
         """Return the media type of a part in lower case, such as `text/html`; empty if the package states none."""
         if self._types is None:

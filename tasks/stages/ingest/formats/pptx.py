@@ -49,8 +49,8 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         if not presentation.has_words:
             raise UnreadableError("no-text", "the slides have no text; pictures are not read")
         metadata["pages"] = presentation.slides
-        if presentation.unread:
-            metadata["unread"] = dict(sorted(presentation.unread.items()))
+        if unread := +presentation.unread:
+            metadata["unread"] = dict(sorted(unread.items()))
         return Extracted(text, title or presentation.title, metadata, locations)
 
 
@@ -144,6 +144,7 @@ class _Presentation:
             self.unread["hidden_slides"] += 1
             return
         self._part, self._links = part, self._package.links(part)
+        self.unread["comments"] += self._package.count(part, "comments", "cm")
         layout = self._layout(part)
         content = first(tree, "p:cSld/p:spTree")
         shapes = [] if content is None else list(self._shapes(content, _Frame(), layout))

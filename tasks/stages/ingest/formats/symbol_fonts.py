@@ -37,4 +37,5 @@ def shown_in(font: str, text: str, *, private_only: bool = False) -> str:
 
     private_only: the font shows only the codes 0xF000 to 0xF0FF, another font the rest of the text.
     """
-    return text.translate((_PRIVATE if private_only else _ALL).get(font.casefold(), {}))
+    shown = (_PRIVATE if private_only else _ALL).get(font.casefold())
+    return text if shown is None else text.translate(shown)

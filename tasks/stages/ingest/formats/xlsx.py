@@ -56,8 +56,8 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         if not workbook.has_words:
             raise UnreadableError("no-text", "the sheets have no filled cell")
         metadata["sheets"] = workbook.sheets
-        if workbook.unread:
-            metadata["unread"] = dict(sorted(workbook.unread.items()))
+        if unread := +workbook.unread:
+            metadata["unread"] = dict(sorted(unread.items()))
         return Extracted(text, title, metadata, locations)
 
 
@@ -108,6 +108,7 @@ class _Workbook:
             if entry.get("state", "visible") in _NOT_SHOWN:
                 self.unread["hidden_sheets"] += 1
             elif self._package.has(part):
+                self.unread["comments"] += self._package.count(part, "comments", "comment")
                 cells = self._read_sheet(part) if part not in charts.values() else _Sheet()
                 self._write(number, entry.get("name", ""), cells, self._drawings(part))
         return self._writer.result()
