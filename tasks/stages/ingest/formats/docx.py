@@ -411,6 +411,7 @@ class _Document:
             node = ahead.pop()
             if node.tag in ("wp:docPr", "pic:cNvPr") or node.tag.startswith("v:"):
                 texts.append(description(node))
+                read.inline.add(node.get("string", ""))  # WordArt
                 has_picture = has_picture or node.tag in ("pic:cNvPr", "v:imagedata")
             elif node.tag in _BOXES:
                 read.boxes.append(node)

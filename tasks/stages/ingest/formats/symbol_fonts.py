@@ -28,6 +28,8 @@ _BY_FONT = {
     "wingdings 2": _codes("✗✓☒☑☒☒", 0x4F),
     "webdings": _codes("✔", 0x61) | _codes("☐", 0x63) | _codes("✗", 0x72),
 }
+SYMBOL_FONTS = frozenset(_BY_FONT)
+"""The names of the fonts, in lower case."""
 _PRIVATE = {font: {0xF000 + code: shown for code, shown in codes.items()} for font, codes in _BY_FONT.items()}
 _ALL = {font: codes | _PRIVATE[font] for font, codes in _BY_FONT.items()}
 

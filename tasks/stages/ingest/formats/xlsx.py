@@ -28,6 +28,7 @@ from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
 from tasks.stages.ingest.formats.number_formats import NumberFormat, number_format
 from tasks.stages.ingest.formats.opc import Package, description, open_package
+from tasks.stages.ingest.formats.symbol_fonts import SYMBOL_FONTS, shown_in
 from tasks.stages.ingest.formats.xml import Element, blocks, each, first, integer, parse, text_of
 
 _COLUMNS = 16_384
@@ -83,7 +84,9 @@ class _Workbook:
         self._package, self._limits = package, limits
         self._writer = MarkdownWriter(limits)
         self._strings: list[str] | None = None
+        self._rich_strings: set[int] = set()
         self._formats: list[NumberFormat] = []
+        self._symbol_fonts: dict[int, str] = {}  # by cell format
         self._since_1904 = False
         self.sheets = 0
         self.has_words = False
@@ -108,6 +111,8 @@ class _Workbook:
             if entry.get("state", "visible") in _NOT_SHOWN:
                 self.unread["hidden_sheets"] += 1
             elif self._package.has(part):
+                for kind in ("oleObject", "package"):
+                    self.unread["objects"] += len(self._package.parts(part, kind))
                 self.unread["comments"] += self._package.count(part, "comments", "comment")
                 cells = self._read_sheet(part) if part not in charts.values() else _Sheet()
                 self._write(number, entry.get("name", ""), cells, self._drawings(part))
@@ -228,22 +233,23 @@ class _Workbook:
                 yield column, shown
 
     def _value(self, cell: Element) -> str:
-        kind = cell.get("t", "n")
-        if kind == "inlineStr":
-            return _rich_text(first(cell, "s:is"))
+        kind, style = cell.get("t", "n"), integer(cell.get("s"))
         value_element = first(cell, "s:v")
         value = (value_element.text or "") if value_element is not None else ""
-        if kind == "s":
-            strings = self._shared_strings()
-            index = integer(value, -1)
-            return strings[index] if 0 <= index < len(strings) else ""
         if kind == "b":
             return {"1": "TRUE", "0": "FALSE"}.get(value.strip(), "")
-        if kind != "n":
-            return _unescaped(value)
-        style = integer(cell.get("s"))
-        form = self._formats[style] if 0 <= style < len(self._formats) else NumberFormat()
-        return form.shown(value.strip(), since_1904=self._since_1904)
+        if kind == "n":
+            form = self._formats[style] if 0 <= style < len(self._formats) else NumberFormat()
+            return form.shown(value.strip(), since_1904=self._since_1904)
+        if kind == "s":
+            strings, index = self._shared_strings(), integer(value, -1)
+            text, is_rich = strings[index] if 0 <= index < len(strings) else "", index in self._rich_strings
+        elif kind == "inlineStr":
+            inline = first(cell, "s:is")
+            text, is_rich = _rich_text(inline), first(inline, "s:r") is not None
+        else:
+            text, is_rich = _unescaped(value), False
+        return text if is_rich else shown_in(self._symbol_fonts.get(style, ""), text)
 
     def _shared_strings(self) -> list[str]:
         if self._strings is None:
@@ -256,6 +262,8 @@ class _Workbook:
                     size += len(text) + 8
                     if size > most:
                         raise UnreadableError("too-large", f"the texts of its cells have over {most:,} characters")
+                    if first(block, "s:r") is not None:
+                        self._rich_strings.add(len(self._strings))
                     self._strings.append(text)
         return self._strings
 
@@ -266,14 +274,21 @@ class _Workbook:
         codes: dict[int, str] = {}
         formats_by_id: dict[int, NumberFormat] = {}
         formats: list[NumberFormat] = []
+        fonts: dict[int, str] = {}
         for block in blocks(self._package.read(part), part, "s:styleSheet", 2, _UNREAD_STYLES):
             if block.tag == "s:numFmts":
                 for form in each(block, "s:numFmt"):
                     codes.setdefault(integer(form.get("numFmtId"), -1), form.get("formatCode", "")[:500])
+            elif block.tag == "s:fonts":
+                names = (first(font, "s:name") for font in block)
+                fonts = {row: name.get("val", "") for row, name in enumerate(names) if name is not None}
             elif block.tag == "s:cellXfs":
                 for form in each(block, "s:xf"):
                     if len(formats) >= _MAX_FORMATS:
                         raise UnreadableError("hostile-file", f"it has more than {_MAX_FORMATS:,} cell formats")
+                    font = fonts.get(integer(form.get("fontId")), "")
+                    if font.casefold() in SYMBOL_FONTS:
+                        self._symbol_fonts[len(formats)] = font
                     format_id = integer(form.get("numFmtId"))
                     if format_id not in formats_by_id:
                         formats_by_id[format_id] = number_format(format_id, codes.get(format_id))
@@ -296,7 +311,7 @@ _UNREAD = frozenset(
     {"s:f", "s:extLst", "s:conditionalFormatting", "s:dataValidations", "s:colBreaks", "s:rowBreaks", "s:cols"}
 )
 """Parts of a sheet that contain no cell."""
-_UNREAD_STYLES = frozenset({"s:fonts", "s:fills", "s:borders", "s:cellStyleXfs", "s:cellStyles", "s:dxfs", "s:extLst"})
+_UNREAD_STYLES = frozenset({"s:fills", "s:borders", "s:cellStyleXfs", "s:cellStyles", "s:dxfs", "s:extLst"})
 
 
 def _repeat_merged(sheet: _Sheet) -> None:
@@ -331,7 +346,11 @@ def _rich_text(element: Element | None) -> str:
     """Return the text of a string, without the phonetic guides of Japanese words."""
     if element is None:
         return ""
-    parts = [run.text or "" for run in each(element, "s:t")] + [run.text or "" for run in each(element, "s:r/s:t")]
+    parts = [text.text or "" for text in each(element, "s:t")]
+    for run in each(element, "s:r"):
+        font = first(run, "s:rPr/s:rFont")
+        text = "".join(text.text or "" for text in each(run, "s:t"))
+        parts.append(text if font is None else shown_in(font.get("val", ""), text))
     return _unescaped("".join(parts))
 
 

@@ -376,8 +376,9 @@ def test_pictures_without_a_text_and_objects_are_counted() -> None:
         return f"<w:r><w:drawing><wp:docPr descr='{text}'/><a:graphicData>{inner}</a:graphicData></w:drawing></w:r>"
 
     shapes = "<w:r><w:pict><v:shape alt='A map'><v:imagedata/></v:shape></w:pict></w:r><w:r><w:object/></w:r>"
+    shapes += "<w:r><w:pict><v:shape><v:textpath string=' Art'/></v:shape></w:pict></w:r>"
     found = extracted("docx", docx(_runs(picture("A tree"), picture("image3.png"), shapes)))
-    assert found.text == "![A tree]()![A map]()"
+    assert found.text == "![A tree]()![A map]() Art"
     assert found.metadata["unread"] == {"objects": 1, "pictures": 1}
 
 

@@ -17,6 +17,7 @@ from tasks.stages.ingest.formats.number_formats import NumberFormat, number_form
 from tasks.stages.ingest.formats.xlsx import _without_empty_rows
 from tests.tasks.stages.ingest.formats.office_files import (
     LAUGHS,
+    S,
     chart,
     core,
     docx,
@@ -87,6 +88,14 @@ def test_texts_are_shared_inline_and_rich_without_readings() -> None:
     ]
     cells = "".join(_cell(f"{chr(65 + n)}1", str(n), 't="s"') for n in range(5))
     assert _text(_row(1, cells), strings=strings) == "| shared | rich | A \\| | x |\n| --- | --- | --- | --- |"
+
+
+def test_texts_in_symbol_fonts_are_what_the_fonts_show() -> None:
+    fonts = '<fonts><font/><font><name val="Wingdings"/></font></fonts><cellXfs><xf/><xf fontId="1"/></cellXfs>'
+    strings = ["<t>ü</t>", '<r><t>ü</t></r><r><rPr><rFont val="Symbol"/></rPr><t>b</t></r>']
+    cells = _cell("A1", "0", 't="s" s="1"') + _cell("B1", "0", 't="s"') + _cell("C1", "1", 't="s" s="1"')
+    found = _text(_row(1, cells), strings=strings, more={"xl/styles.xml": f"<styleSheet {S}>{fonts}</styleSheet>"})
+    assert found.startswith("| ✓ | ü | üβ |")
 
 
 def test_values_are_shown_and_not_formulas() -> None:
