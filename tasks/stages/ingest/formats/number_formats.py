@@ -29,11 +29,11 @@ _BUILT_IN: dict[int, Kind] = {
 }
 _BUILT_IN_DECIMALS = {1: 0, 2: 2, 3: 0, 4: 2, 9: 0, 10: 2, 37: 0, 38: 0, 39: 2, 40: 2, 44: 2}
 _MAX_ROUNDED = 1e13
-_LITERAL = re.compile(r'"[^"]*"|\\.|_.|\*.|\[(?!h+\]|m+\]|s+\])[^\]]*\]', re.IGNORECASE)
-_SECTION_END = re.compile(r'("[^"]*"|\\.|[_*].|\[[^\]]*\])|;')
+_LITERAL = re.compile(r'"[^"]*"|\\.|_.|\*.|\[(?!h+\]|m+\]|s+\])[^\[\]]*\]', re.IGNORECASE)
+_SECTION_END = re.compile(r'("[^"]*"|\\.|[_*].|\[[^\[\]]*\])|;')
 _CONDITION = re.compile(r"\[([<>]=?|<>|=)(-?\d{1,15}(?:\.\d{1,15})?)\]")
 _PIECE = re.compile(
-    r'"(?P<quoted>[^"]*)"|\\(?P<escaped>.)|[_*].|\[\$(?P<currency>[^\]-]*)[^\]]*\]|\[[^\]]*\]'
+    r'"(?P<quoted>[^"]*)"|\\(?P<escaped>.)|[_*].|\[\$(?P<currency>[^\[\]-]*)[^\[\]]*\]|\[[^\[\]]*\]'
     r"|(?P<digits>general|[0#?@.][0#?.,]*(?:e[+-]0+)?|%|/\d+)|(?P<plain>.)",
     re.IGNORECASE | re.DOTALL,
 )
