@@ -29,6 +29,7 @@ _BUILT_IN: dict[int, Kind] = {
 }
 _BUILT_IN_DECIMALS = {1: 0, 2: 2, 3: 0, 4: 2, 9: 0, 10: 2, 37: 0, 38: 0, 39: 2, 40: 2, 44: 2}
 _MAX_ROUNDED = 1e13
+_MAX_ZEROS = 15
 _LITERAL = re.compile(r'"[^"]*"|\\.|_.|\*.|\[(?!h+\]|m+\]|s+\])[^\[\]]*\]', re.IGNORECASE)
 _SECTION_END = re.compile(r'("[^"]*"|\\.|[_*].|\[[^\[\]]*\])|;')
 _CONDITION = re.compile(r"\[([<>]=?|<>|=)(-?\d{1,15}(?:\.\d{1,15})?)\]")
@@ -88,7 +89,10 @@ class NumberFormat:
         if factor != 1:
             number = float(Decimal(f"{number:.15g}") * factor)
         text = self._rounded(abs(number))
-        sign = "-" if number < 0 and text != "0" and not self.is_absolute else ""
+        if self.decimals > 0 and (self.before or self.after) and "E" not in text:  # prices and measures keep zeros
+            whole, _, fraction = text.partition(".")
+            text = f"{whole}.{fraction.ljust(min(self.decimals, _MAX_ZEROS), '0')}"
+        sign = "-" if number < 0 and text.strip("0.") and not self.is_absolute else ""
         text = text.zfill(self.zeros) if self.zeros and text.isdigit() else text
         return f"{sign}{self.before}{text}{'%' if self.kind == 'percent' else ''}{self.after}"
 
@@ -155,7 +159,8 @@ def _section(section: str) -> NumberFormat | None:
         return NumberFormat(kind)
     if not digits:
         return NumberFormat(before=one_line(after), is_text=True) if any(map(str.isalpha, after)) else None
-    before, after = before.rstrip("(").lstrip(), after.lstrip(")").rstrip()
+    before = before.rstrip("(").lstrip() if before.translate(_SIGNS).strip() else ""
+    after = after.lstrip(")").rstrip()
     thousands = len(digits) - len(digits.rstrip(","))
     zeros = len(letters) if _ZEROS.fullmatch(letters) else 0
     return NumberFormat(kind, zeros, -1 if zeros else _decimals(letters), before, after, thousands)

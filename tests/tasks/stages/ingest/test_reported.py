@@ -48,7 +48,7 @@ EXPECTED: dict[str, list[str]] = {
     "docx-formula-structure/matrix.docx": ["K=[12, 34; 56, 78]"],
     "pptx-row-jitter/row_jitter.pptx": ["Alpha1\n\nBeta2\n\nGamma3\n\nDelta4"],
     "xlsx-textbox/textbox.xlsx": ["tariff by Lindqvist"],
-    "xlsx-units-in-format/dates_money.xlsx": ["€1234.5 |", "£1234.5 |", "| 12 kg |", "| 1.2M |", "minus 3", "3.75%"],
+    "xlsx-units-in-format/dates_money.xlsx": ["€1234.50 |", "£1234.50 |", "| 12 kg |", "| 1.2M |", "minus 3", "3.75%"],
 }
 """What the text of a file must contain."""
 

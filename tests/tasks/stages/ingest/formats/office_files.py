@@ -162,10 +162,10 @@ def pptx(
     return archive({**_package("ppt/presentation.xml", properties, None), **parts, **(more or {})})
 
 
-def shape(text: str, *, held: str = "", place: tuple[int, int, int, int] | None = None, about: str = "") -> str:
+def shape(text: str, *, held: str = "", place: tuple[float, float, float, float] | None = None, about: str = "") -> str:
     """A shape of a slide; text: one paragraph, or paragraphs in XML; place: left, top, width, height in points."""
     paragraphs = text if text.startswith("<a:p") else f"<a:p><a:r><a:t>{escape(text, quote=False)}</a:t></a:r></a:p>"
-    left, top, width, height = (12_700 * one for one in place or (0, 0, 0, 0))
+    left, top, width, height = (round(12_700 * one) for one in place or (0, 0, 0, 0))
     placed = f'<a:xfrm><a:off x="{left}" y="{top}"/><a:ext cx="{width}" cy="{height}"/></a:xfrm>' if place else ""
     return (
         f'<p:sp><p:nvSpPr><p:cNvPr id="1" name="x" {about}/><p:cNvSpPr/><p:nvPr>{held}</p:nvPr></p:nvSpPr>'
