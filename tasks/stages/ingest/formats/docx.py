@@ -7,9 +7,9 @@ reads the body paragraph by paragraph, in memory that does not grow with the doc
 
 Included: headings by outline level, lists with the numbers that Word shows, tables, notes after the block that refers
 to them, links, text boxes, charts, diagrams, alternative texts of pictures, insertions, field results, the values of
-forms, formulas on one line, and embedded web pages and texts ("chunks"). Excluded: headers and footers, comments,
-deletions, hidden text, field codes, tables of contents, and placeholders of forms. Macros and other embedded files are
-never opened. What is not read is counted in the metadata (`unread`).
+forms, formulas on one line, and embedded web pages, texts and Word documents ("chunks"), but not chunks of chunks.
+Excluded: headers and footers, comments, deletions, hidden text, field codes, tables of contents, and placeholders of
+forms. Macros and other embedded files are never opened. What is not read is counted in the metadata (`unread`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
 from tasks.stages.ingest.documents import Location
@@ -41,7 +41,8 @@ _MAX_REPEATED = 200
 """The maximum number of characters of a merged cell that is repeated in the rows below."""
 _SKIP = frozenset({"w:rPrChange", "w:pPrChange", "w:tblPrChange", "w:trPrChange", "w:tcPrChange", "w:sectPrChange"})
 _BOXES = frozenset({"w:txbxContent", "a:txBody", *GRAPHICS})
-_CHUNKS = re.compile(r"html|text/plain|application/txt")
+_DOCUMENT = "wordprocessingml.document"
+_CHUNKS = re.compile(rf"html|text/plain|application/txt|{re.escape(_DOCUMENT)}")
 _PARAGRAPH_END = re.compile(r"\n[ \t\r]*\n")
 _TARGET = re.compile(r'^\s*HYPERLINK\s+(?:\\[a-z]\s+)*"?([^"\s]+)"?', re.IGNORECASE)
 _SECTIONS = re.compile(rb'<w:sectPr\b|<w:type w:val=["\'](nextPage|continuous|evenPage|oddPage|nextColumn)')
@@ -55,7 +56,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         text, locations, pages = document.read()
         unread = dict(sorted((+document.unread).items()))
         if not text.strip():
-            skipped = ", ".join(f"{count:,} {name}" for name, count in unread.items()) or "pictures"
+            skipped = ", ".join(f"{name} ({count:,})" for name, count in unread.items()) or "pictures"
             raise UnreadableError("no-text", f"the document has no text; not read: {skipped}")
         language = document.styles.language
         if language and "language" not in metadata:
@@ -90,8 +91,9 @@ class _Paragraph:
 class _Document:
     """Reads the body of a document from top to bottom."""
 
-    def __init__(self, package: Package, limits: ExtractionLimits) -> None:
-        self._package, self._limits = package, limits
+    def __init__(self, package: Package, limits: ExtractionLimits, *, is_chunk: bool = False) -> None:
+        self._package, self._limits, self._is_chunk = package, limits, is_chunk
+        self._inner_bytes = limits.expanded_bytes
         self._data = package.read(package.main)
         self.styles = styles_of(package)
         self._numbering = numbering_of(package)
@@ -166,15 +168,17 @@ class _Document:
         return read or Graphic()
 
     def _chunk(self, element: Element, writer: MarkdownWriter) -> None:
-        """Write a web page or text that is embedded in the document. Chunks in other formats are counted."""
+        """Write a page, a text or a document that is embedded in the document. Chunks in other formats are counted."""
         part = self._package.target(self._part, element.get("r:id", ""))
         kind = _CHUNKS.search(self._package.content_type(part)) if self._package.has(part) else None
-        if kind is None:
+        if kind is None or (kind[0] == _DOCUMENT and self._is_chunk):
             self.unread["chunks"] += 1
             return
         file = io.BytesIO(self._package.read(part))
         try:
-            if kind[0] == "html":
+            if kind[0] == _DOCUMENT:
+                self._inner_document(file, writer)
+            elif kind[0] == "html":
                 html.write_page(file, self._limits, writer)
             else:
                 for text in _PARAGRAPH_END.split(read_text(file, self._limits.text_bytes, "a chunk is too large")):
@@ -183,6 +187,18 @@ class _Document:
             if error.reason in ("hostile-file", "too-large"):
                 raise
             self.unread["chunks"] += 1
+
+    def _inner_document(self, file: BinaryIO, writer: MarkdownWriter) -> None:
+        """Write an embedded document. All of them together expand to no more bytes than the document itself may."""
+        limits = replace(self._limits, expanded_bytes=self._inner_bytes)
+        with open_package(file, limits, "a Word document", "word/document.xml") as package:
+            try:
+                document = _Document(package, limits, is_chunk=True)
+                writer.markdown(document.read()[0])
+            finally:
+                self._inner_bytes -= package.expanded_bytes
+        self.title, self.first_heading = self.title or document.title, self.first_heading or document.first_heading
+        self.unread += document.unread
 
     def _blocks(self, element: Element) -> None:
         for inner in element:

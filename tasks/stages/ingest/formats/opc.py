@@ -57,6 +57,11 @@ class Package:
                 "unreadable-file", f"the archive lacks {main}: it is another kind of file, or damaged"
             )
 
+    @property
+    def expanded_bytes(self) -> int:
+        """The number of bytes that the parts read so far expanded to."""
+        return self._archive.expanded_bytes
+
     def read(self, part: str) -> bytes:
         """Return the bytes of a part."""
         return self._archive.read(part)

@@ -324,7 +324,25 @@ def test_web_pages_and_texts_in_a_document_are_read_where_they_stand_and_other_c
     )
     assert found.metadata["unread"] == {"chunks": 3}
     only = docx('<w:altChunk r:id="c"/>', related=related, more=more)
-    assert "not read: 1 chunks" in str(refused("docx", only))
+    assert "not read: chunks (1)" in str(refused("docx", only))
+
+
+def test_a_document_within_a_document_is_read_and_one_within_that_is_counted() -> None:
+    types = '<Types><Default Extension="docx" ContentType="application/x.wordprocessingml.document.main+xml"/></Types>'
+    chunk, related = '<w:altChunk r:id="a"/>', {"a": ("aFChunk", "a.docx")}
+
+    def around(inner: bytes, body: str) -> bytes:
+        more: dict[str, str | bytes] = {"[Content_Types].xml": types, "word/a.docx": inner}
+        return docx(body, related=related, more=more, styles=STYLES)
+
+    inner = around(docx(paragraph("innermost")), paragraph("Part", "berschrift1") + _item("one", 1) + chunk)
+    found = extracted("docx", around(inner, paragraph("before") + chunk + paragraph("after")))
+    assert (found.title, found.text) == ("Part", "before\n\n# Part\n\none\n\nafter")
+    assert found.metadata["unread"] == {"chunks": 1}
+    large = around(docx(paragraph("a" * 60_000)), chunk * 3)
+    assert extracted("docx", large, ExtractionLimits(expanded_bytes=200_000)).text.count("a") == 180_000
+    assert refused("docx", large, ExtractionLimits(expanded_bytes=100_000)).reason == "too-large"
+    assert "chunks (1)" in str(refused("docx", around(b"PK no archive", chunk)))
 
 
 def test_a_hostile_chunk_makes_the_document_hostile() -> None:
