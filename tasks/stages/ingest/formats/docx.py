@@ -6,25 +6,30 @@ drops page breaks and the numbers that Word shows; none of them limits the expan
 reads the body paragraph by paragraph, in memory that does not grow with the document.
 
 Included: headings by outline level, lists with the numbers that Word shows, tables, notes after the block that refers
-to them, links, text boxes, alternative texts of pictures, insertions, field results, formulas on one line. Excluded:
-headers and footers, comments, deletions, hidden text, field codes, tables of contents, and placeholders of forms.
-Macros and embedded files are never opened.
+to them, links, text boxes, charts, diagrams, alternative texts of pictures, insertions, field results, the values of
+forms, formulas on one line, and embedded web pages, texts and Word documents ("chunks"), but not chunks of chunks.
+Excluded: headers and footers, comments, deletions, hidden text, field codes, tables of contents, and placeholders of
+forms. Macros and other embedded files are never opened. What is not read is counted in the metadata (`unread`).
 """
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import islice
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
 from tasks.stages.ingest.documents import Location
-from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
-from tasks.stages.ingest.formats.markdown_marks import PAGE_BREAK
+from tasks.stages.ingest.formats import html
+from tasks.stages.ingest.formats.drawingml import GRAPHICS, Graphic, chosen, graphic, inline_of
+from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, read_text
+from tasks.stages.ingest.formats.markdown_marks import PAGE_BREAK, one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
+from tasks.stages.ingest.formats.office_math import formula
 from tasks.stages.ingest.formats.opc import Package, description, open_package
-from tasks.stages.ingest.formats.word_formula import formula, symbol
+from tasks.stages.ingest.formats.symbol_fonts import shown_in
 from tasks.stages.ingest.formats.word_lists import numbering_of
 from tasks.stages.ingest.formats.word_notes import Notes
 from tasks.stages.ingest.formats.word_styles import ParagraphStyle, is_on, styles_of, value_of
@@ -35,6 +40,10 @@ _MAX_SPAN = 64
 _MAX_REPEATED = 200
 """The maximum number of characters of a merged cell that is repeated in the rows below."""
 _SKIP = frozenset({"w:rPrChange", "w:pPrChange", "w:tblPrChange", "w:trPrChange", "w:tcPrChange", "w:sectPrChange"})
+_BOXES = frozenset({"w:txbxContent", "a:txBody", *GRAPHICS})
+_DOCUMENT = "wordprocessingml.document"
+_CHUNKS = re.compile(rf"html|text/plain|application/txt|{re.escape(_DOCUMENT)}")
+_PARAGRAPH_END = re.compile(r"\n[ \t\r]*\n")
 _TARGET = re.compile(r'^\s*HYPERLINK\s+(?:\\[a-z]\s+)*"?([^"\s]+)"?', re.IGNORECASE)
 _SECTIONS = re.compile(rb'<w:sectPr\b|<w:type w:val=["\'](nextPage|continuous|evenPage|oddPage|nextColumn)')
 
@@ -45,13 +54,17 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         title, metadata = package.properties()
         document = _Document(package, limits)
         text, locations, pages = document.read()
+        unread = dict(sorted((+document.unread).items()))
         if not text.strip():
-            raise UnreadableError("no-text", "the document has no text; pictures are not read")
+            skipped = ", ".join(f"{name} ({count:,})" for name, count in unread.items()) or "pictures"
+            raise UnreadableError("no-text", f"the document has no text; not read: {skipped}")
         language = document.styles.language
         if language and "language" not in metadata:
             metadata["language"] = language
         if pages:
             metadata["pages"] = pages
+        if unread:
+            metadata["unread"] = unread
         return Extracted(text, document.title or title or document.first_heading, metadata, locations)
 
 
@@ -69,7 +82,7 @@ class _Field:
 
 @dataclass(slots=True)
 class _Paragraph:
-    """A paragraph that is being read. boxes: the text boxes anchored in it."""
+    """A paragraph that is being read. boxes: the text boxes, charts and diagrams anchored in it."""
 
     inline: Inline = field(default_factory=Inline)
     boxes: list[Element] = field(default_factory=list)
@@ -78,16 +91,18 @@ class _Paragraph:
 class _Document:
     """Reads the body of a document from top to bottom."""
 
-    def __init__(self, package: Package, limits: ExtractionLimits) -> None:
-        self._package, self._limits = package, limits
+    def __init__(self, package: Package, limits: ExtractionLimits, *, is_chunk: bool = False) -> None:
+        self._package, self._limits, self._is_chunk = package, limits, is_chunk
+        self._inner_bytes = limits.expanded_bytes
         self._data = package.read(package.main)
         self.styles = styles_of(package)
         self._numbering = numbering_of(package)
         self._rendered = b"lastRenderedPageBreak" in self._data
         self._writer = MarkdownWriter(limits)
+        self._part = package.main  # the part being read: the body, or notes
         self._links = package.links(package.main)
         self._fields: list[_Field] = []
-        self._notes = {kind: Notes(package, kind) for kind in ("footnote", "endnote")}
+        self._notes = {kind: Notes(package, kind, self._note_text) for kind in ("footnote", "endnote")}
         self._due: list[tuple[str, str]] = []  # referenced footnotes still to be written
         self._due_at_end: list[tuple[str, str]] = []
         self._carried: Inline | None = None
@@ -97,6 +112,7 @@ class _Document:
         self._page_pending = False
         self._code: list[str] = []
         self.title = self.first_heading = ""
+        self.unread: Counter[str] = Counter()
 
     def read(self) -> tuple[str, tuple[Location, ...], int]:
         self._writer.turn_to(1)
@@ -107,6 +123,7 @@ class _Document:
         self._end_code()
         self._write_notes(self._due)
         self._write_notes(self._due_at_end)
+        self.unread["comments"] += self._package.count(self._package.main, "comments", "comment")
         text, locations = self._writer.result()
         stated, seen = self._package.stated_pages(), self._breaks + 1
         if self._rendered:
@@ -126,17 +143,70 @@ class _Document:
             if not _is_contents(element):
                 for inner in each(element, "w:sdtContent"):
                     self._blocks(inner)
-        elif tag in ("w:ins", "w:moveTo", "w:customXml", "w:smartTag", "m:oMathPara"):
+        elif tag in ("w:ins", "w:moveTo", "w:customXml", "w:smartTag", "w:txbxContent"):
             self._blocks(element)
         elif tag == "mc:AlternateContent":
-            for chosen in _chosen(element):
-                self._blocks(chosen)
+            for alternative in chosen(element):
+                self._blocks(alternative)
+        elif tag == "w:altChunk":
+            self._end_code()
+            self._chunk(element, self._writer)
+        elif tag in GRAPHICS or tag == "a:txBody":
+            self._end_code()
+            self._drawn(element).write(self._writer)
+        elif tag == "m:oMathPara":
+            self._writer.paragraph(Inline(formula(element)).markdown())
+
+    def _drawn(self, element: Element) -> Graphic:
+        """Return the texts of a shape, a chart or a diagram."""
+        if element.tag == "a:txBody":
+            inlines = (inline_of([paragraph], self._links) for paragraph in each(element, "a:p"))
+            return Graphic([inline.markdown() for inline in inlines])
+        read = graphic(element, self._package, self._part)
+        if read is None or read.is_cut:
+            self.unread[GRAPHICS[element.tag]] += 1
+        return read or Graphic()
+
+    def _chunk(self, element: Element, writer: MarkdownWriter) -> None:
+        """Write a page, a text or a document that is embedded in the document. Chunks in other formats are counted."""
+        part = self._package.target(self._part, element.get("r:id", ""))
+        kind = _CHUNKS.search(self._package.content_type(part)) if self._package.has(part) else None
+        if kind is None or (kind[0] == _DOCUMENT and self._is_chunk):
+            self.unread["chunks"] += 1
+            return
+        file = io.BytesIO(self._package.read(part))
+        try:
+            if kind[0] == _DOCUMENT:
+                self._inner_document(file, writer)
+            elif kind[0] == "html":
+                html.write_page(file, self._limits, writer)
+            else:
+                for text in _PARAGRAPH_END.split(read_text(file, self._limits.text_bytes, "a chunk is too large")):
+                    writer.paragraph(Inline(text).markdown())
+        except UnreadableError as error:
+            if error.reason in ("hostile-file", "too-large"):
+                raise
+            self.unread["chunks"] += 1
+
+    def _inner_document(self, file: BinaryIO, writer: MarkdownWriter) -> None:
+        """Write an embedded document. All of them together expand to no more bytes than the document itself may."""
+        limits = replace(self._limits, expanded_bytes=self._inner_bytes)
+        with open_package(file, limits, "a Word document", "word/document.xml") as package:
+            try:
+                document = _Document(package, limits, is_chunk=True)
+                writer.markdown(document.read()[0])
+            finally:
+                self._inner_bytes -= package.expanded_bytes
+        self.title, self.first_heading = self.title or document.title, self.first_heading or document.first_heading
+        self.unread += document.unread
 
     def _blocks(self, element: Element) -> None:
         for inner in element:
             self._block(inner)
 
     def _turn_page(self, inline: Inline) -> None:
+        if self._part != self._package.main:
+            return
         self._breaks += 1
         if self._breaks >= self._limits.pages:
             message = f"the document has more than {self._limits.pages:,} pages; see corpus.extract.max_pages"
@@ -168,7 +238,7 @@ class _Document:
         else:
             self._write(read.inline, properties, style, shape)
         for box in read.boxes:
-            self._blocks(box)
+            self._block(box)
 
     def _write(self, inline: Inline, properties: Element | None, style: str, shape: ParagraphStyle) -> None:
         if shape.is_code and inline:
@@ -249,24 +319,26 @@ class _Document:
                 if self._shown():
                     read.inline.add(formula(child), target)
             elif tag == "mc:AlternateContent":
-                for chosen in _chosen(child):
-                    self._runs(chosen, read, hidden, target)
+                for alternative in chosen(child):
+                    self._runs(alternative, read, hidden, target)
 
     def _shown(self) -> bool:
         """Return whether text is visible; text in the code of a field is not."""
         return all(open_field.in_result for open_field in self._fields)
 
     def _run(self, element: Element, read: _Paragraph, hidden: bool | None, target: str) -> None:
-        properties = first(element, "w:rPr")
+        properties, font = first(element, "w:rPr"), ""
         if properties is not None:
+            fonts = first(properties, "w:rFonts")
+            font = "" if fonts is None else fonts.get("w:ascii", "")
             vanish = is_on(properties, "w:vanish")
             if vanish is None and (style := value_of(properties, "w:rStyle")):
                 vanish = self.styles.shape_of(style).hidden
             hidden = hidden if vanish is None else vanish
         for child in element:
-            self._piece(child, read, bool(hidden), target)
+            self._piece(child, read, bool(hidden), target, font)
 
-    def _piece(self, element: Element, read: _Paragraph, hidden: bool, target: str) -> None:
+    def _piece(self, element: Element, read: _Paragraph, hidden: bool, target: str, font: str) -> None:
         tag, inline = element.tag, read.inline
         if tag == "w:lastRenderedPageBreak":
             self._turn_page(inline)
@@ -274,6 +346,8 @@ class _Document:
             if not self._rendered:
                 self._turn_page(inline)
         elif tag == "w:fldChar":
+            if not hidden and self._shown():
+                inline.add(_form_value(first(element, "w:ffData")))
             self._field(element)
         elif tag == "w:instrText":
             if self._fields and not self._fields[-1].in_result and len(self._fields[-1].code) < 5_000:
@@ -281,7 +355,7 @@ class _Document:
         elif hidden or (self._fields and not self._shown()):
             return
         elif tag == "w:t":
-            text = element.text or ""
+            text = shown_in(font, element.text or "")
             targets = [open_field.target for open_field in self._fields if open_field.target]
             inline.add(text, target or (targets[-1] if targets else ""))
         elif tag in ("w:tab", "w:ptab"):
@@ -291,7 +365,7 @@ class _Document:
         elif tag == "w:noBreakHyphen":
             inline.add("-", target)
         elif tag == "w:sym":
-            inline.add(symbol(element), target)
+            inline.add(_symbol(element), target)
         elif tag in ("w:footnoteReference", "w:endnoteReference"):
             self._refer(element, inline)
         elif tag in ("w:drawing", "w:pict", "w:object"):
@@ -300,9 +374,9 @@ class _Document:
             for base in each(element, "w:rubyBase"):
                 self._runs(base, read, hidden, target)
         elif tag == "mc:AlternateContent":
-            for chosen in _chosen(element):
-                for inner in chosen:
-                    self._piece(inner, read, hidden, target)
+            for alternative in chosen(element):
+                for inner in alternative:
+                    self._piece(inner, read, hidden, target, font)
 
     def _field(self, element: Element) -> None:
         kind = element.get("w:fldCharType")
@@ -317,6 +391,8 @@ class _Document:
             self._fields.pop()
 
     def _refer(self, element: Element, inline: Inline) -> None:
+        if self._part != self._package.main:  # a note cannot refer to notes
+            return
         kind = element.tag[2:].removesuffix("Reference")
         numbered_note = self._notes[kind].numbered(element.get("w:id", ""))
         if numbered_note is None:
@@ -333,20 +409,34 @@ class _Document:
             self._writer.paragraph(f"{label} {note}")
         due.clear()
 
+    def _note_text(self, note: Element, part: str) -> str:
+        """Return the Markdown of a note."""
+        body = self._part, self._links, self._fields
+        self._part, self._links, self._fields = part, self._package.links(part), []
+        text = self._cell(note)
+        self._part, self._links, self._fields = body
+        return text
+
     def _drawing(self, element: Element, read: _Paragraph) -> None:
-        """Add the alternative text of a picture, and collect text boxes, which are written after the paragraph."""
+        """Add the alternative texts of pictures, and collect what is written after the paragraph."""
+        texts: list[str] = []
+        has_picture = False
+        boxes = len(read.boxes)
         ahead = [element]
         while ahead:
             node = ahead.pop()
-            if node.tag == "wp:docPr":
-                read.inline.picture(description(node.get("descr", "")))
-            elif node.tag == "w:txbxContent":
+            if node.tag in ("wp:docPr", "pic:cNvPr") or node.tag.startswith("v:"):
+                texts.append(description(node))
+                read.inline.add(node.get("string", ""))  # WordArt
+                has_picture = has_picture or node.tag in ("pic:cNvPr", "v:imagedata")
+            elif node.tag in _BOXES:
                 read.boxes.append(node)
                 continue
-            elif node.tag == "mc:AlternateContent":
-                ahead += _chosen(node)
-                continue
-            ahead.extend(reversed(node))
+            ahead += reversed(chosen(node) if node.tag == "mc:AlternateContent" else node)
+        for text in dict.fromkeys(texts):
+            read.inline.picture(text)
+        if not any(texts) and len(read.boxes) == boxes and (has_picture or element.tag == "w:object"):
+            self.unread["objects" if element.tag == "w:object" else "pictures"] += 1
 
     # Tables.
 
@@ -387,7 +477,7 @@ class _Document:
         self._cell_parts(element, parts)
         return " ".join(part for part in parts if part)
 
-    def _cell_parts(self, element: Element, parts: list[str]) -> None:
+    def _cell_parts(self, element: Iterable[Element], parts: list[str]) -> None:
         for child in element:
             if child.tag == "w:p":
                 read = _Paragraph()
@@ -399,8 +489,7 @@ class _Document:
                 number, depth = self._number(properties, style, shape)
                 label = self._numbering.label(number, depth) if number and read.inline else ""
                 parts.append(f"{label} {text}" if label else text)
-                for box in read.boxes:
-                    self._cell_parts(box, parts)
+                self._cell_parts(read.boxes, parts)
             elif child.tag == "w:tbl":
                 for row in _children(child, "w:tr"):
                     inner = [self._cell(cell) for cell in _children(row, "w:tc")]
@@ -409,14 +498,40 @@ class _Document:
                 if not _is_placeholder(child):
                     for inner_content in each(child, "w:sdtContent"):
                         self._cell_parts(inner_content, parts)
-            elif child.tag in ("w:ins", "w:customXml", "w:smartTag", "w:moveTo"):
+            elif child.tag in ("w:ins", "w:customXml", "w:smartTag", "w:moveTo", "w:txbxContent"):
                 self._cell_parts(child, parts)
+            elif child.tag == "mc:AlternateContent":
+                for alternative in chosen(child):
+                    self._cell_parts(alternative, parts)
+            elif child.tag in GRAPHICS or child.tag == "a:txBody":
+                parts.append(self._drawn(child).line())
+            elif child.tag == "w:altChunk":
+                writer = MarkdownWriter(self._limits)
+                self._chunk(child, writer)
+                parts.append(one_line(writer.result()[0]))
 
 
-def _chosen(element: Element) -> list[Element]:
-    """Return the first non-empty child of an `mc:AlternateContent` element, as a list; empty if there is none."""
-    alternatives = (child for child in element if child.tag in ("mc:Choice", "mc:Fallback") and len(child))
-    return list(islice(alternatives, 1))
+def _symbol(element: Element) -> str:
+    """Return the character that a symbol shows; empty if it is unknown."""
+    try:
+        code = int(element.get("w:char", "")[:6], 16)
+    except ValueError:
+        return ""
+    if not 0x20 <= code <= 0x10FFFF or 0xD800 <= code <= 0xDFFF:
+        return ""
+    character = shown_in(element.get("w:font", ""), chr(code))
+    return "" if "\ue000" <= character <= "\uf8ff" else character
+
+
+def _form_value(form: Element | None) -> str:
+    """Return what a check box or a drop-down list of a form shows; empty for other fields, which have a result."""
+    box, options = first(form, "w:checkBox"), first(form, "w:ddList")
+    if box is not None:
+        checked = is_on(box, "w:checked")
+        return "☒" if (is_on(box, "w:default") if checked is None else checked) else "☐"
+    entries = [entry.get("w:val", "") for entry in each(options, "w:listEntry")]
+    index = integer(value_of(options, "w:result") or value_of(options, "w:default"))
+    return entries[index] if 0 <= index < len(entries) else ""
 
 
 def _is_contents(element: Element) -> bool:

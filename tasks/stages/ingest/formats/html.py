@@ -47,12 +47,7 @@ _WORD = re.compile(r"\w+")
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     """Extract the text of a page. See `Extractor`."""
-    most = 3 * limits.text_bytes + 65_536
-    page = read_text(file, most, f"the file has more than {most:,} bytes").replace("\r\n", "\n")
-    if "\x00" in page:
-        raise UnreadableError("nul", f"at character {page.index(chr(0))}")
-    if _MANY_ATTRIBUTES.search(page):
-        raise UnreadableError("unreadable-file", "a tag has more than 10,000 attributes")
+    page = _read_page(file, limits)
     tree = page_of(page)
     name = next((_words(element) for element in tree.iter("title")), "")
     says_article, may_be_article = _says_article(tree), _may_be_article(tree)
@@ -67,6 +62,23 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     writer = MarkdownWriter(limits)
     write(content, writer)
     return Extracted(writer.result()[0], title)
+
+
+def write_page(file: BinaryIO, limits: ExtractionLimits, writer: MarkdownWriter) -> None:
+    """Write the text of a whole page, for example one that is embedded in a document. Raises as `extract` does."""
+    tree = page_of(_read_page(file, limits))
+    _clean(tree)
+    write(_content(tree), writer)
+
+
+def _read_page(file: BinaryIO, limits: ExtractionLimits) -> str:
+    most = 3 * limits.text_bytes + 65_536
+    page = read_text(file, most, f"the file has more than {most:,} bytes").replace("\r\n", "\n")
+    if "\x00" in page:
+        raise UnreadableError("nul", f"at character {page.index(chr(0))}")
+    if _MANY_ATTRIBUTES.search(page):
+        raise UnreadableError("unreadable-file", "a tag has more than 10,000 attributes")
+    return page
 
 
 def _content(tree: Element) -> Element:

@@ -212,6 +212,10 @@ class MarkdownWriter:
         """Add a paragraph of Markdown, as `Inline.markdown` returns it."""
         self._block("", "\n".join(map(guarded, text.split("\n"))))
 
+    def markdown(self, text: str) -> None:
+        """Add blocks of Markdown, such as those that another writer returned."""
+        self._block("", text)
+
     def item(self, level: int, marker: str, text: str) -> None:
         """Add a list item. level: counted from 0; marker: `-`, or a number followed by `.` or `)`."""
         while self._open_items and self._open_items[-1][0] >= level:

@@ -16,15 +16,19 @@ from tasks.stages.ingest.formats.archive import Archive, open_archive
 from tasks.stages.ingest.formats.extraction import ExtractionLimits, UnreadableError, is_date, is_language
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import clean, clip_title
-from tasks.stages.ingest.formats.xml import integer, parse, text_of
+from tasks.stages.ingest.formats.xml import Element, integer, parse, text_of
 
+_TYPES = "[Content_Types].xml"
 _MAX_VALUE = 1_000
 _FROM_TEMPLATES = re.compile(
     r"(?i)(untitled|document|presentation|book|workbook|slide|powerpoint[- ]pr.sentation|word document|"
     r"microsoft (word|powerpoint|excel)\b.*|title|pr.sentation powerpoint|presentaci.n de powerpoint)[ \d]*"
 )
 """Titles that programs write by default."""
-_MADE_BY_PROGRAMS = re.compile(r"(?i).*(automatically generated|\.(png|jpe?g|gif|bmp|emf|wmf|tiff?|svg))\W*")
+_MADE_BY_PROGRAMS = re.compile(
+    r"(?i).*(automatically generated|\.(png|jpe?g|gif|bmp|emf|wmf|tiff?|svg))\W*|"
+    r"(picture|image|graphic|chart|shape)[ \d]*"
+)
 """Picture descriptions that programs write by default, such as file names."""
 
 
@@ -45,12 +49,18 @@ class Package:
         """Find the document part. main: as for `open_package`. Raises UnreadableError if the part does not exist."""
         self._archive = archive
         self._related: dict[str, dict[str, tuple[str, str, bool]]] = {}
+        self._types: dict[str, str] | None = None
         stated = next(iter(self.parts("", "officeDocument").values()), main)
         self.main = stated if stated in archive else main
         if self.main not in archive:
             raise UnreadableError(
                 "unreadable-file", f"the archive lacks {main}: it is another kind of file, or damaged"
             )
+
+    @property
+    def expanded_bytes(self) -> int:
+        """The number of bytes that the parts read so far expanded to."""
+        return self._archive.expanded_bytes
 
     def read(self, part: str) -> bytes:
         """Return the bytes of a part."""
@@ -75,9 +85,31 @@ class Package:
             if not external and kind in ("", target_kind)
         }
 
+    def target(self, part: str, name: str) -> str:
+        """Return the name of the part that a part refers to by an id; empty if there is none."""
+        _, target, external = self._relationships(part).get(name, ("", "", True))
+        return "" if external else target
+
     def related(self, part: str, kind: str) -> str | None:
         """Return the first existing part of a kind that a part refers to; None if there is none."""
         return next(filter(self.has, self.parts(part, kind).values()), None)
+
+    def count(self, part: str, kind: str, tag: str) -> int:
+        """Count the elements with a tag in the parts of a kind that a part refers to, without parsing them."""
+        pattern = re.compile(rb"<(?:\w+:)?%b[\s/>]" % tag.encode("ascii"))
+        return sum(len(pattern.findall(self.read(name))) for name in self.parts(part, kind).values() if self.has(name))
+
+    def content_type(self, part: str) -> str:
+        """Return the media type of a part in lower case, such as `text/html`; empty if the package states none."""
+        if self._types is None:
+            types = parse(self.read(_TYPES), _TYPES) if self.has(_TYPES) else ()
+            self._types = {
+                element.get("PartName", f".{element.get('Extension', '')}").lower(): element.get(
+                    "ContentType", ""
+                ).lower()
+                for element in types
+            }
+        return self._types.get(f"/{part}".lower()) or self._types.get(posixpath.splitext(part)[1].lower(), "")
 
     def properties(self) -> tuple[str, dict[str, Any]]:
         """Return the document's title, and its author, dates, language and keywords as metadata."""
@@ -134,7 +166,8 @@ def _fits(key: str, value: str) -> bool:
     return key != "language" or is_language(value)
 
 
-def description(text: str) -> str:
-    """Return an author's description of a picture as one line; empty for a description that a program wrote."""
-    line = one_line(text)
-    return "" if _MADE_BY_PROGRAMS.fullmatch(line) else line
+def description(element: Element | None) -> str:
+    """Return an author's description of a picture as one line; empty for none, or one that a program wrote."""
+    texts = () if element is None else (element.get(name, "") for name in ("descr", "alt", "title"))
+    lines = (one_line(text) for text in texts)
+    return next((line for line in lines if line and not _MADE_BY_PROGRAMS.fullmatch(line)), "")

@@ -6,17 +6,20 @@ from the layout.
 
 Each slide is a section. Its shapes are read in rows from top to bottom, and within a row from left to right; locations
 include the shapes' boxes. Tables, chart data and diagram texts are included. Excluded: hidden slides (they count as
-pages, as in PowerPoint), dates, footers, slide numbers, comments, and text of the layout.
+pages, as in PowerPoint), dates, footers, slide numbers, comments, and text of the layout. What is not read is counted
+in the metadata (`unread`).
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from tasks.stages.ingest.documents import Location
+from tasks.stages.ingest.formats.drawingml import GRAPHICS, chosen, graphic, inline_of
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
@@ -29,13 +32,9 @@ Box = tuple[float, float, float, float]
 _EMU = 12_700
 """English metric units in a point."""
 _ROW = 0.05
-"""The height of a row, relative to the slide's height: shapes whose tops differ by less are in one row."""
+"""Shapes of one row differ by less in their tops, relative to the slide's height, and overlap by half their height."""
 _SKIPPED = frozenset({"dt", "ftr", "sldNum", "hdr"})
 _TITLES = frozenset({"title", "ctrTitle"})
-_MAX_CHART = 200
-"""The maximum number of categories of a chart that is written as a table."""
-_MAX_SERIES = 12
-_MAX_CACHED = 10_000
 _MAX_PLACEHOLDERS = 200
 _FORMS = {"arabic": "decimal", "alphaLc": "lowerLetter", "alphaUc": "upperLetter", "romanLc": "lowerRoman"}
 _FORMS["romanUc"] = "upperRoman"
@@ -50,6 +49,8 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         if not presentation.has_words:
             raise UnreadableError("no-text", "the slides have no text; pictures are not read")
         metadata["pages"] = presentation.slides
+        if unread := +presentation.unread:
+            metadata["unread"] = dict(sorted(unread.items()))
         return Extracted(text, title or presentation.title, metadata, locations)
 
 
@@ -112,12 +113,13 @@ class _Presentation:
         self._package, self._limits = package, limits
         self._writer = MarkdownWriter(limits)
         self._layouts: dict[str, _Layout] = {}
-        self._parts: dict[str, str] = {}  # the parts that the slide refers to, by id
+        self._part = ""  # the slide's
         self._links: dict[str, str] = {}
         self._height = 0
         self.slides = 0
         self.title = ""
         self.has_words = False
+        self.unread: Counter[str] = Counter()
 
     def read(self) -> tuple[str, tuple[Location, ...]]:
         main = self._package.main
@@ -139,8 +141,10 @@ class _Presentation:
     def _slide(self, number: int, part: str) -> None:
         tree = parse(self._package.read(part), part, "p:sld")
         if tree.get("show") in ("0", "false"):
+            self.unread["hidden_slides"] += 1
             return
-        self._parts, self._links = self._package.parts(part), self._package.links(part)
+        self._part, self._links = part, self._package.links(part)
+        self.unread["comments"] += self._package.count(part, "comments", "cm")
         layout = self._layout(part)
         content = first(tree, "p:cSld/p:spTree")
         shapes = [] if content is None else list(self._shapes(content, _Frame(), layout))
@@ -151,7 +155,7 @@ class _Presentation:
             self._writer.heading(2, f"Slide {number}")
         else:
             self._title(title)
-        for shape in sorted((shape for shape in shapes if shape is not title), key=self._reading_order):
+        for shape in self._in_reading_order(shape for shape in shapes if shape is not title):
             self._writer.turn_to(number, shape.box)
             self._shape(shape, layout)
         self._notes(number, part)
@@ -162,11 +166,26 @@ class _Presentation:
         self.title = self.title or clip_title(inline.plain())
         self._writer.heading(2, inline.markdown())
 
-    def _reading_order(self, shape: _Shape) -> tuple[int, float]:
-        if shape.box is None:
-            return 1 << 30, 0.0
+    def _in_reading_order(self, shapes: Iterable[_Shape]) -> Iterator[_Shape]:
+        """Yield shapes row by row; shapes without a place come last."""
+        unplaced: list[_Shape] = []
+        rows: list[list[tuple[Box, _Shape]]] = []
+        for shape in sorted(shapes, key=lambda shape: shape.box[1] if shape.box is not None else 0.0):
+            if shape.box is None:
+                unplaced.append(shape)
+            elif rows and self._is_in_row(shape.box, rows[-1][0][0]):
+                rows[-1].append((shape.box, shape))
+            else:
+                rows.append([(shape.box, shape)])
+        for row in rows:
+            yield from (shape for _, shape in sorted(row, key=lambda placed: placed[0][0]))
+        yield from unplaced
+
+    def _is_in_row(self, box: Box, start: Box) -> bool:
+        """Return whether a box is in the row of a box that begins above it."""
+        overlap = min(box[3], start[3]) - box[1]
         band = max(self._height * _ROW / _EMU, 1.0)
-        return int(shape.box[1] // band), shape.box[0]
+        return box[1] - start[1] < band and overlap >= min(box[3] - box[1], start[3] - start[1]) / 2
 
     def _shapes(self, tree: Element, frame: _Frame, layout: _Layout) -> Iterator[_Shape]:
         """Yield the visible shapes in a tree and its groups, if they may contain text."""
@@ -174,11 +193,13 @@ class _Presentation:
         while ahead:
             element, within = ahead.pop()
             if element.tag == "mc:AlternateContent":
-                chosen = next((child for child in element if len(child)), None)
-                ahead += [(child, within) for child in reversed(chosen if chosen is not None else ())]
+                ahead += [(child, within) for alternative in chosen(element) for child in reversed(alternative)]
             elif element.tag == "p:grpSp":
                 inner = _inner_frame(element, within)
                 ahead += [(child, inner) for child in reversed(element)]
+                placed = _placed(element)
+                if description(first(element, "p:nvGrpSpPr/p:cNvPr")):
+                    yield _Shape(element, None if placed is None else within.box(placed), "text")
             elif element.tag in ("p:sp", "p:graphicFrame", "p:pic", "p:cxnSp"):
                 about = first(element, "*/p:cNvPr")
                 if about is not None and about.get("hidden") in ("1", "true"):
@@ -201,14 +222,14 @@ class _Presentation:
                 self._text_body(body, shape, layout)
         elif element.tag == "p:graphicFrame":
             self._graphic(element)
-        if element.tag in ("p:pic", "p:graphicFrame"):
-            about = first(element, "*/p:cNvPr")
-            described = "" if about is None else description(about.get("descr", ""))
-            if described:
-                inline = Inline()
-                inline.picture(described)
-                self.has_words = True
-                self._writer.paragraph(inline.markdown())
+        described = description(first(element, "*/p:cNvPr"))
+        if described and (element.tag in ("p:pic", "p:graphicFrame") or not _plain_text(element)):
+            inline = Inline()
+            inline.picture(described)
+            self.has_words = True
+            self._writer.paragraph(inline.markdown())
+        elif element.tag == "p:pic":
+            self.unread["pictures"] += 1
 
     def _text_body(self, body: Element, shape: _Shape, layout: _Layout) -> None:
         placeholder = first(shape.element, "*/p:nvPr/p:ph")
@@ -243,11 +264,15 @@ class _Presentation:
         for inner in each(element, "a:graphic/a:graphicData/*"):
             if inner.tag == "a:tbl":
                 self._table(inner)
-            part = self._parts.get(inner.get("r:dm" if inner.tag == "dgm:relIds" else "r:id", ""), "")
-            if inner.tag == "c:chart" and self._package.has(part):
-                self._chart(part)
-            elif inner.tag == "dgm:relIds" and self._package.has(part):
-                self._diagram(part)
+            elif inner.tag in GRAPHICS:
+                read = graphic(inner, self._package, self._part)
+                if read is None or read.is_cut:
+                    self.unread[GRAPHICS[inner.tag]] += 1
+                if read is not None:
+                    self.has_words = self.has_words or read.has_words
+                    read.write(self._writer)
+            elif any(child.tag == "p:oleObj" for child in inner.iter()):
+                self.unread["objects"] += 1
 
     def _table(self, element: Element) -> None:
         rows: list[list[str]] = []
@@ -266,47 +291,8 @@ class _Presentation:
             rows.append(shown)
         self._writer.table(rows)
 
-    def _chart(self, part: str) -> None:
-        """Write the title of a chart, and its data as a table unless there are too many categories."""
-        tree = parse(self._package.read(part), part)
-        title = first(tree, "c:chart/c:title")
-        inline = self._inline(() if title is None else title.iter("a:p"), {})
-        if inline:
-            self._writer.paragraph(inline.markdown())
-        series = list(each(tree, "c:chart/c:plotArea/*/c:ser"))[:_MAX_SERIES]
-        categories: dict[int, str] = {}
-        columns: list[tuple[str, dict[int, str]]] = []
-        for plotted in series:
-            for tag in ("c:cat", "c:xVal"):
-                for index, text in _cached(plotted.find(tag)).items():
-                    categories.setdefault(index, text)
-            values = _cached(first(plotted, "c:val")) or _cached(first(plotted, "c:yVal"))
-            columns.append((" ".join(_cached(first(plotted, "c:tx")).values()), values))
-        indices = sorted({*categories, *(index for _, values in columns for index in values)})
-        if not columns or not indices or len(indices) > _MAX_CHART:
-            return
-        rows = [["", *(Inline(name).markdown() for name, _ in columns)]]
-        for index in indices:
-            cells = (Inline(values.get(index, "")).markdown() for _, values in columns)
-            rows.append([Inline(categories.get(index, "")).markdown(), *cells])
-        self.has_words = self.has_words or any(categories.values())
-        self._writer.table(rows)
-
-    def _diagram(self, part: str) -> None:
-        tree = parse(self._package.read(part), part, "dgm:dataModel")
-        for point in each(tree, "dgm:ptLst/dgm:pt"):
-            if point.get("type", "node") not in ("node", "asst"):
-                continue
-            inline = self._inline(each(point, "dgm:t/a:p"), {})
-            if inline:
-                self._writer.item(0, "-", inline.markdown())
-
     def _inline(self, paragraphs: Iterable[Element], links: Mapping[str, str]) -> Inline:
-        inline = Inline()
-        for paragraph in paragraphs:
-            if inline:
-                inline.add(" ")
-            _text(paragraph, inline, links)
+        inline = inline_of(paragraphs, links)
         self.has_words = self.has_words or bool(inline)
         return inline
 
@@ -356,22 +342,6 @@ class _Presentation:
         return layout
 
 
-def _text(paragraph: Element, inline: Inline, links: Mapping[str, str]) -> None:
-    for child in paragraph:
-        if child.tag in ("a:r", "a:fld"):
-            clicked = first(child, "a:rPr/a:hlinkClick")
-            target = "" if clicked is None else links.get(clicked.get("r:id", ""), "")
-            text = first(child, "a:t")
-            inline.add((text.text or "") if text is not None else "", target)
-        elif child.tag == "a:br":
-            inline.add("\n")
-        elif child.tag in ("m:oMath", "m:oMathPara") or child.tag.endswith(":m"):
-            inline.add("".join(math_text.text or "" for math_text in child.iter("m:t")))
-        elif child.tag == "mc:AlternateContent":
-            for math_text in child.iter("m:t"):
-                inline.add(math_text.text or "")
-
-
 def _plain_text(element: Element) -> str:
     return "".join(run.text or "" for body in each(element, "p:txBody") for run in body.iter("a:t")).strip()
 
@@ -400,10 +370,11 @@ def _bullets(styles: Element | None) -> dict[int, str]:
 
 def _placed(element: Element) -> tuple[int, int, int, int] | None:
     """Return left, top, width and height of a shape in its group; None if they are inherited."""
-    transform = first(element, "p:spPr/a:xfrm")
-    if transform is None:
-        transform = first(element, "p:xfrm")
-    return None if transform is None else _rectangle(transform, "a:off", "a:ext")
+    for path in ("p:spPr/a:xfrm", "p:grpSpPr/a:xfrm", "p:xfrm"):
+        transform = first(element, path)
+        if transform is not None:
+            return _rectangle(transform, "a:off", "a:ext")
+    return None
 
 
 def _rectangle(transform: Element, offset: str, extent: str) -> tuple[int, int, int, int] | None:
@@ -430,24 +401,3 @@ def _inner_frame(group: Element, outer: _Frame) -> _Frame:
 
 def _bounded(value: float) -> float:
     return max(-1e12, min(value, 1e12))
-
-
-def _cached(element: Element | None) -> dict[int, str]:
-    values: dict[int, str] = {}
-    if element is None:
-        return values
-    for point in element.iter("c:pt"):
-        value = first(point, "c:v")
-        if value is not None and value.text and len(values) < _MAX_CACHED:
-            values[integer(point.get("idx"))] = _number(one_line(value.text))
-    direct = first(element, "c:v")
-    if not values and direct is not None and direct.text:
-        values[0] = one_line(direct.text)
-    return values
-
-
-def _number(text: str) -> str:
-    """Return a number without binary rounding noise; other text is returned unchanged."""
-    if len(text) < 8 or len(text) > 30 or not re.fullmatch(r"-?\d+\.\d+(E[+-]?\d{1,2})?", text):
-        return text
-    return f"{float(text):.12g}"

@@ -7,24 +7,29 @@ limits. This module reads a sheet row by row, and an empty cell costs no more me
 
 Each sheet is a section; consecutive rows are a table, whose first row is its header. Cells contain the values that
 Excel stores: formulas' results (empty if none is stored), ISO dates, percentages, numbers without binary rounding
-noise. A cell merged downwards is repeated. Hidden rows and columns are included, since filters hide them; hidden
-sheets, comments, charts and pictures are omitted. Formulas, macros and connections are never run.
+noise, with the unit or currency of their format. A cell merged downwards is repeated. The texts of boxes, diagrams and
+pictures follow the cells, and so do charts, without their values, which are in cells. Hidden rows and columns are
+included, since filters hide them; hidden sheets and comments are omitted. What is not read is counted in the metadata
+(`unread`). Formulas, macros and connections are never run.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
 from tasks.stages.ingest.documents import Location
+from tasks.stages.ingest.formats.drawingml import GRAPHICS, Graphic, chosen, graphic, inline_of
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
 from tasks.stages.ingest.formats.number_formats import NumberFormat, number_format
-from tasks.stages.ingest.formats.opc import Package, open_package
-from tasks.stages.ingest.formats.xml import Element, blocks, each, first, integer, parse
+from tasks.stages.ingest.formats.opc import Package, description, open_package
+from tasks.stages.ingest.formats.symbol_fonts import SYMBOL_FONTS, shown_in
+from tasks.stages.ingest.formats.xml import Element, blocks, each, first, integer, parse, text_of
 
 _COLUMNS = 16_384
 _ROWS = 1_048_576
@@ -37,8 +42,9 @@ _MAX_TABLE = 1_000
 _MAX_REPEATED = 200
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 _REFERENCE = re.compile(r"([A-Z]{1,3})([1-9][0-9]{0,6})")
-_PLAIN = re.compile(r"[A-Za-z0-9.,:%-]+(?: [A-Za-z0-9.,:%-]+)*+")
+_PLAIN = re.compile(r"[A-Za-z0-9.,:%$€£-]+(?: [A-Za-z0-9.,:%$€£-]+)*+")
 """Cell texts that need no escapes, which are most of them."""
+_DRAWN = frozenset({"xdr:sp", "xdr:grpSp", "xdr:pic", "xdr:graphicFrame", "xdr:cxnSp", "mc:AlternateContent"})
 _NOT_SHOWN = frozenset({"hidden", "veryHidden"})
 
 
@@ -51,6 +57,8 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         if not workbook.has_words:
             raise UnreadableError("no-text", "the sheets have no filled cell")
         metadata["sheets"] = workbook.sheets
+        if unread := +workbook.unread:
+            metadata["unread"] = dict(sorted(unread.items()))
         return Extracted(text, title, metadata, locations)
 
 
@@ -76,10 +84,13 @@ class _Workbook:
         self._package, self._limits = package, limits
         self._writer = MarkdownWriter(limits)
         self._strings: list[str] | None = None
+        self._rich_strings: set[int] = set()
         self._formats: list[NumberFormat] = []
+        self._symbol_fonts: dict[int, str] = {}  # by cell format
         self._since_1904 = False
         self.sheets = 0
         self.has_words = False
+        self.unread: Counter[str] = Counter()
 
     def read(self) -> tuple[str, tuple[Location, ...]]:
         main = self._package.main
@@ -87,23 +98,28 @@ class _Workbook:
         about = first(tree, "s:workbookPr")
         self._since_1904 = about is not None and about.get("date1904") in ("1", "true")
         self._formats = self._read_formats()
-        parts = self._package.parts(main, "worksheet")
+        parts, charts = (self._package.parts(main, kind) for kind in ("worksheet", "chartsheet"))
         sheets = list(each(tree, "s:sheets/s:sheet"))
         self.sheets = len(sheets)
         self._limits.check_pages(self.sheets, "sheets")
         seen: set[str] = set()
         for number, entry in enumerate(sheets, 1):
-            part = parts.get(entry.get("r:id", ""))
+            part = (parts | charts).get(entry.get("r:id", ""))
             if part is None or part in seen:
                 continue
             seen.add(part)
-            if entry.get("state", "visible") not in _NOT_SHOWN and self._package.has(part):
-                self._sheet(number, entry.get("name", ""), part)
+            if entry.get("state", "visible") in _NOT_SHOWN:
+                self.unread["hidden_sheets"] += 1
+            elif self._package.has(part):
+                for kind in ("oleObject", "package"):
+                    self.unread["objects"] += len(self._package.parts(part, kind))
+                self.unread["comments"] += self._package.count(part, "comments", "comment")
+                cells = self._read_sheet(part) if part not in charts.values() else _Sheet()
+                self._write(number, entry.get("name", ""), cells, self._drawings(part))
         return self._writer.result()
 
-    def _sheet(self, number: int, name: str, part: str) -> None:
-        sheet = self._read_sheet(part)
-        if not sheet.rows:
+    def _write(self, number: int, name: str, sheet: _Sheet, drawings: Sequence[Graphic]) -> None:
+        if not sheet.rows and not drawings:
             return
         self.has_words = True
         self._writer.turn_to(number)
@@ -114,6 +130,44 @@ class _Workbook:
             if index == len(sheet.rows) or sheet.rows[index][0] > sheet.rows[index - 1][0] + 1:
                 self._table([cells for _, cells in sheet.rows[start:index]])
                 start = index
+        for drawing in drawings:
+            drawing.write(self._writer, with_values=False)
+
+    def _drawings(self, sheet: str) -> list[Graphic]:
+        """Return the texts of a sheet's boxes, pictures, charts and diagrams, from top to bottom."""
+        part = self._package.related(sheet, "drawing")
+        if part is None:
+            return []
+        links = self._package.links(part)
+        anchors: list[tuple[int, int, list[Graphic]]] = []
+        for anchor in parse(self._package.read(part), part, "xdr:wsDr"):
+            place = [integer(text_of(first(anchor, f"xdr:from/xdr:{name}"))) for name in ("row", "col")]
+            anchors.append((place[0], place[1], list(self._drawn(anchor, part, links))))
+        return [read for *_, graphics in sorted(anchors, key=lambda anchor: anchor[:2]) for read in graphics]
+
+    def _drawn(self, element: Element, part: str, links: Mapping[str, str]) -> Iterator[Graphic]:
+        """Yield the texts of the visible shapes in an anchor or a group."""
+        about = first(element, "*/xdr:cNvPr")
+        if about is not None and about.get("hidden") in ("1", "true"):
+            return
+        described = Inline()
+        described.picture(description(about))
+        texts = [inline_of([paragraph], links) for paragraph in each(element, "xdr:txBody/a:p")]
+        captions = [inline.markdown() for inline in (described, *texts) if inline]
+        if captions:
+            yield Graphic(captions)
+        elif element.tag == "xdr:pic":
+            self.unread["pictures"] += 1
+        for inner in each(element, "a:graphic/a:graphicData/*"):
+            if inner.tag in GRAPHICS:
+                read = graphic(inner, self._package, part)
+                if read is not None:
+                    yield read
+                else:
+                    self.unread[GRAPHICS[inner.tag]] += 1
+        for child in element:
+            for alternative in chosen(child) if child.tag in _DRAWN else ():
+                yield from self._drawn(alternative, part, links)
 
     def _table(self, rows: Sequence[Cells]) -> None:
         """Write consecutive rows as a table; leading rows with one cell are its caption."""
@@ -179,22 +233,23 @@ class _Workbook:
                 yield column, shown
 
     def _value(self, cell: Element) -> str:
-        kind = cell.get("t", "n")
-        if kind == "inlineStr":
-            return _rich_text(first(cell, "s:is"))
+        kind, style = cell.get("t", "n"), integer(cell.get("s"))
         value_element = first(cell, "s:v")
         value = (value_element.text or "") if value_element is not None else ""
-        if kind == "s":
-            strings = self._shared_strings()
-            index = integer(value, -1)
-            return strings[index] if 0 <= index < len(strings) else ""
         if kind == "b":
             return {"1": "TRUE", "0": "FALSE"}.get(value.strip(), "")
-        if kind != "n":
-            return _unescaped(value)
-        style = integer(cell.get("s"))
-        form = self._formats[style] if 0 <= style < len(self._formats) else NumberFormat()
-        return form.shown(value.strip(), since_1904=self._since_1904)
+        if kind == "n":
+            form = self._formats[style] if 0 <= style < len(self._formats) else NumberFormat()
+            return form.shown(value.strip(), since_1904=self._since_1904)
+        if kind == "s":
+            strings, index = self._shared_strings(), integer(value, -1)
+            text, is_rich = strings[index] if 0 <= index < len(strings) else "", index in self._rich_strings
+        elif kind == "inlineStr":
+            inline = first(cell, "s:is")
+            text, is_rich = _rich_text(inline), first(inline, "s:r") is not None
+        else:
+            text, is_rich = _unescaped(value), False
+        return text if is_rich else shown_in(self._symbol_fonts.get(style, ""), text)
 
     def _shared_strings(self) -> list[str]:
         if self._strings is None:
@@ -207,6 +262,8 @@ class _Workbook:
                     size += len(text) + 8
                     if size > most:
                         raise UnreadableError("too-large", f"the texts of its cells have over {most:,} characters")
+                    if first(block, "s:r") is not None:
+                        self._rich_strings.add(len(self._strings))
                     self._strings.append(text)
         return self._strings
 
@@ -217,14 +274,21 @@ class _Workbook:
         codes: dict[int, str] = {}
         formats_by_id: dict[int, NumberFormat] = {}
         formats: list[NumberFormat] = []
+        fonts: dict[int, str] = {}
         for block in blocks(self._package.read(part), part, "s:styleSheet", 2, _UNREAD_STYLES):
             if block.tag == "s:numFmts":
                 for form in each(block, "s:numFmt"):
                     codes.setdefault(integer(form.get("numFmtId"), -1), form.get("formatCode", "")[:500])
+            elif block.tag == "s:fonts":
+                names = (first(font, "s:name") for font in block)
+                fonts = {row: name.get("val", "") for row, name in enumerate(names) if name is not None}
             elif block.tag == "s:cellXfs":
                 for form in each(block, "s:xf"):
                     if len(formats) >= _MAX_FORMATS:
                         raise UnreadableError("hostile-file", f"it has more than {_MAX_FORMATS:,} cell formats")
+                    font = fonts.get(integer(form.get("fontId")), "")
+                    if font.casefold() in SYMBOL_FONTS:
+                        self._symbol_fonts[len(formats)] = font
                     format_id = integer(form.get("numFmtId"))
                     if format_id not in formats_by_id:
                         formats_by_id[format_id] = number_format(format_id, codes.get(format_id))
@@ -247,7 +311,7 @@ _UNREAD = frozenset(
     {"s:f", "s:extLst", "s:conditionalFormatting", "s:dataValidations", "s:colBreaks", "s:rowBreaks", "s:cols"}
 )
 """Parts of a sheet that contain no cell."""
-_UNREAD_STYLES = frozenset({"s:fonts", "s:fills", "s:borders", "s:cellStyleXfs", "s:cellStyles", "s:dxfs", "s:extLst"})
+_UNREAD_STYLES = frozenset({"s:fills", "s:borders", "s:cellStyleXfs", "s:cellStyles", "s:dxfs", "s:extLst"})
 
 
 def _repeat_merged(sheet: _Sheet) -> None:
@@ -282,7 +346,11 @@ def _rich_text(element: Element | None) -> str:
     """Return the text of a string, without the phonetic guides of Japanese words."""
     if element is None:
         return ""
-    parts = [run.text or "" for run in each(element, "s:t")] + [run.text or "" for run in each(element, "s:r/s:t")]
+    parts = [text.text or "" for text in each(element, "s:t")]
+    for run in each(element, "s:r"):
+        font = first(run, "s:rPr/s:rFont")
+        text = "".join(text.text or "" for text in each(run, "s:t"))
+        parts.append(text if font is None else shown_in(font.get("val", ""), text))
     return _unescaped("".join(parts))
 
 

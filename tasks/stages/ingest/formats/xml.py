@@ -42,6 +42,7 @@ _PREFIXES: dict[str, str] = {
     "http://www.w3.org/2000/svg": "svg",
     "urn:schemas-microsoft-com:vml": "v",
     "http://schemas.microsoft.com/office/word/2010/wordprocessingShape": "wps",
+    "http://schemas.microsoft.com/office/drawing/2014/chartex": "cx",
     **{
         f"{start}{name}": prefix
         for name, prefix in (
@@ -51,6 +52,8 @@ _PREFIXES: dict[str, str] = {
             ("drawingml/{}main", "a"),
             ("drawingml/{}chart", "c"),
             ("drawingml/{}diagram", "dgm"),
+            ("drawingml/{}picture", "pic"),
+            ("drawingml/{}spreadsheetDrawing", "xdr"),
             ("drawingml/{}wordprocessingDrawing", "wp"),
             ("officeDocument/{}relationships", "r"),
             ("officeDocument/{}math", "m"),

@@ -223,6 +223,19 @@ def _links_out(outside: Outside) -> bytes:
     )
 
 
+def _chunks_out(outside: Outside) -> bytes:
+    """A Word document with a page that refers to files outside, and with a chunk that lies outside."""
+    links = {"a": ("aFChunk", "a.html"), "b": ("aFChunk", "../../../../../../.." + outside.passwd)}
+    page = (
+        f'<img src="file://{outside.secret}"><iframe src="{outside.url}"></iframe><script src="{outside.url}"></script>'
+    )
+    types = '<Types><Default Extension="html" ContentType="text/html"/></Types>'
+    chunks = '<w:altChunk r:id="a"/><w:altChunk r:id="b"/>'
+    return docx(
+        paragraph(WORDS) + chunks, related=links, more={"[Content_Types].xml": types, "word/a.html": page + "<p>x</p>"}
+    )
+
+
 _ROUND_STYLES = (
     '<w:style w:type="paragraph" w:styleId="A"><w:basedOn w:val="B"/></w:style>'
     '<w:style w:type="paragraph" w:styleId="B"><w:basedOn w:val="A"/><w:next w:val="B"/></w:style>'
@@ -341,6 +354,7 @@ _FILES: dict[str, dict[str, Content]] = {
             catalog=_ACTIONS.replace(b"URL", outside.url.encode()),
         ),
         "relations that lie outside.docx": _links_out,
+        "chunks that lie outside.docx": _chunks_out,
         "styles that rest on each other.docx": docx(paragraph(WORDS, "A"), styles=_ROUND_STYLES),
         "lists that lead to themselves.docx": _ROUND_LISTS,
         "a macro that runs when opened.docm": docx(paragraph(WORDS), more={"word/vbaProject.bin": _MACRO}),

@@ -40,6 +40,16 @@ EXPECTED: dict[str, list[str]] = {
     ],
     "html-list-in-table/list_in_table.html": ["| Mon | 10:00 to 20:00 Lydd |", "Rye"],
     "html-sphinx-pilcrow/sphinx.html": ["# Module frob\n", "frob.run(timeout=5)\n"],
+    # office files
+    "docx-altchunk/altchunk.docx": ["Report head.", "# Findings", "Gantry of Mullbridge", "Report tail."],
+    "docx-footnote-formula/footnote_formula.docx": ["By Ohm: U=RI with coefficient η Florrick1977 end."],
+    "docx-formula-structure/absvalue.docx": ["E=|a-b|"],
+    "docx-formula-structure/accent_func.docx": ["(n→∞) a q\u0302"],
+    "docx-formula-structure/eqarr.docx": ["x=7; y=9"],
+    "docx-formula-structure/matrix.docx": ["K=[12, 34; 56, 78]"],
+    "pptx-row-jitter/row_jitter.pptx": ["Alpha1\n\nBeta2\n\nGamma3\n\nDelta4"],
+    "xlsx-textbox/textbox.xlsx": ["tariff by Lindqvist"],
+    "xlsx-units-in-format/dates_money.xlsx": ["€1234.50 |", "£1234.50 |", "| 12 kg |", "| 1.2M |", "minus 3", "3.75%"],
 }
 """What the text of a file must contain."""
 

@@ -24,7 +24,11 @@ MORE = (
     'xmlns:wps="http://schemas.microsoft.com/office/word/2010/wordprocessingShape" '
     'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math" '
     'xmlns:c="http://schemas.openxmlformats.org/drawingml/2006/chart" '
-    'xmlns:dgm="http://schemas.openxmlformats.org/drawingml/2006/diagram"'
+    'xmlns:dgm="http://schemas.openxmlformats.org/drawingml/2006/diagram" '
+    'xmlns:cx="http://schemas.microsoft.com/office/drawing/2014/chartex" '
+    'xmlns:pic="http://schemas.openxmlformats.org/drawingml/2006/picture" '
+    'xmlns:xdr="http://schemas.openxmlformats.org/drawingml/2006/spreadsheetDrawing" '
+    'xmlns:v="urn:schemas-microsoft-com:vml"'
 )
 TYPE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships/"
 LAUGHS = (
@@ -99,18 +103,19 @@ def docx(
     numbering: str = "",
     notes: Mapping[str, str] | None = None,
     links: Mapping[str, str] | None = None,
+    related: Mapping[str, tuple[str, str]] | None = None,
     properties: str = "",
     pages: int | None = None,
     more: Mapping[str, str | bytes] | None = None,
 ) -> bytes:
-    """A Word document. notes: `footnotes` and `endnotes`; links: id -> URL."""
-    related = {name: ("hyperlink", target) for name, target in (links or {}).items()}
+    """A Word document. notes: `footnotes` and `endnotes`; links: id -> URL; related: id -> kind and target."""
+    related = {name: ("hyperlink", target) for name, target in (links or {}).items()} | dict(related or {})
     parts: dict[str, str | bytes] = {
         "word/document.xml": f"<w:document {W} {R} {A} {MORE}><w:body>{body}</w:body></w:document>"
     }
     for name, text in (("styles", styles), ("numbering", numbering), *(notes or {}).items()):
         if text:
-            parts[f"word/{name}.xml"] = f"<w:{name} {W} {R}>{text}</w:{name}>"
+            parts[f"word/{name}.xml"] = f"<w:{name} {W} {R} {MORE}>{text}</w:{name}>"
             related[name] = (name, f"{name}.xml")
     parts["word/_rels/document.xml.rels"] = relationships(related, list(links or ()))
     return archive({**_package("word/document.xml", properties, pages), **parts, **(more or {})})
@@ -157,10 +162,10 @@ def pptx(
     return archive({**_package("ppt/presentation.xml", properties, None), **parts, **(more or {})})
 
 
-def shape(text: str, *, held: str = "", place: tuple[int, int, int, int] | None = None, about: str = "") -> str:
+def shape(text: str, *, held: str = "", place: tuple[float, float, float, float] | None = None, about: str = "") -> str:
     """A shape of a slide; text: one paragraph, or paragraphs in XML; place: left, top, width, height in points."""
     paragraphs = text if text.startswith("<a:p") else f"<a:p><a:r><a:t>{escape(text, quote=False)}</a:t></a:r></a:p>"
-    left, top, width, height = (12_700 * one for one in place or (0, 0, 0, 0))
+    left, top, width, height = (round(12_700 * one) for one in place or (0, 0, 0, 0))
     placed = f'<a:xfrm><a:off x="{left}" y="{top}"/><a:ext cx="{width}" cy="{height}"/></a:xfrm>' if place else ""
     return (
         f'<p:sp><p:nvSpPr><p:cNvPr id="1" name="x" {about}/><p:cNvSpPr/><p:nvPr>{held}</p:nvPr></p:nvSpPr>'
@@ -175,11 +180,15 @@ def xlsx(
     formats: Sequence[str] = (),
     states: Mapping[str, str] | None = None,
     links: Mapping[str, str] | None = None,
+    drawings: Mapping[int, str] | None = None,
     workbook: str = "",
     properties: str = "",
     more: Mapping[str, str | bytes] | None = None,
 ) -> bytes:
-    """A workbook. sheets: name -> rows, and what follows `sheetData`; formats: codes of the styles 1, 2, ..."""
+    """A workbook. sheets: name -> rows, and what follows `sheetData`; formats: codes of the styles 1, 2, ...
+
+    drawings: the anchors of a sheet, by its number from 1; they may refer to `charts/chart.xml` as `c`.
+    """
     listed = "".join(
         f'<sheet name="{escape(name)}" sheetId="{n}" state="{(states or {}).get(name, "visible")}" r:id="s{n}"/>'
         for n, name in enumerate(sheets, 1)
@@ -201,8 +210,35 @@ def xlsx(
             f"<worksheet {S} {R}><sheetData>{data}</sheetData>{after}</worksheet>"
         )
         hyperlinks = {name: ("hyperlink", target) for name, target in (links or {}).items()}
-        parts[f"xl/worksheets/_rels/sheet{number}.xml.rels"] = relationships(hyperlinks, list(hyperlinks))
+        drawing = {"d": ("drawing", f"../drawings/drawing{number}.xml")} if number in (drawings or {}) else {}
+        parts[f"xl/worksheets/_rels/sheet{number}.xml.rels"] = relationships(hyperlinks | drawing, list(hyperlinks))
+    for number, anchors in (drawings or {}).items():
+        parts[f"xl/drawings/drawing{number}.xml"] = f"<xdr:wsDr {A} {R} {MORE}>{anchors}</xdr:wsDr>"
+        parts[f"xl/drawings/_rels/drawing{number}.xml.rels"] = relationships({"c": ("chart", "../charts/chart.xml")})
     return archive({**_package("xl/workbook.xml", properties, None), **parts, **(more or {})})
+
+
+def chart(series: str, title: str = "") -> str:
+    """A chart's part. series: those of a bar chart; title: one paragraph."""
+    named = (
+        f"<c:title><c:tx><c:rich><a:p><a:r><a:t>{title}</a:t></a:r></a:p></c:rich></c:tx></c:title>" if title else ""
+    )
+    area = f"<c:plotArea><c:barChart>{series}</c:barChart></c:plotArea>"
+    return f"<c:chartSpace {A} {MORE}><c:chart>{named}{area}</c:chart></c:chartSpace>"
+
+
+def series(name: str, categories: Sequence[str], values: Sequence[str], code: str = "General") -> str:
+    """A series of a chart, with the values that the chart stores."""
+
+    def points(texts: Sequence[str]) -> str:
+        return "".join(f'<c:pt idx="{n}"><c:v>{escape(text)}</c:v></c:pt>' for n, text in enumerate(texts))
+
+    return (
+        f"<c:ser><c:tx><c:strRef><c:strCache>{points([name])}</c:strCache></c:strRef></c:tx>"
+        f"<c:cat><c:strRef><c:strCache>{points(categories)}</c:strCache></c:strRef></c:cat>"
+        f"<c:val><c:numRef><c:numCache><c:formatCode>{code}</c:formatCode>{points(values)}</c:numCache></c:numRef></c:val>"
+        "</c:ser>"
+    )
 
 
 def epub(

@@ -15,13 +15,17 @@ from tasks.stages.ingest.documents import Location
 from tasks.stages.ingest.formats.extraction import ExtractionLimits
 from tests.tasks.stages.ingest.formats.office_files import (
     LAUGHS,
+    MORE,
+    A,
     archive,
+    chart,
     core,
     docx,
     extracted,
     paragraph,
     refused,
     relationships,
+    series,
     xlsx,
 )
 
@@ -275,10 +279,142 @@ def test_code_is_fenced_line_by_line_and_formulas_are_a_line() -> None:
     assert _text(code + formula, styles=STYLES) == "```\ndef f(x):\n    return *x\n```\n\n(a+b)/2x^2"
 
 
+def test_charts_and_diagrams_follow_their_paragraph_also_within_cells() -> None:
+    def drawing(inner: str) -> str:
+        return f"<w:r><w:drawing><wp:inline><a:graphicData>{inner}</a:graphicData></wp:inline></w:drawing></w:r>"
+
+    point = "<dgm:pt><dgm:t><a:p><a:r><a:t>Plan</a:t></a:r></a:p></dgm:t></dgm:pt>"
+    more = {
+        "word/charts/chart1.xml": chart(series("2024", ["North", "South"], ["0.5", "7"], "0%"), "Sales"),
+        "word/diagrams/data1.xml": f"<dgm:dataModel {A} {MORE}><dgm:ptLst>{point}</dgm:ptLst></dgm:dataModel>",
+    }
+    related = {
+        "c": ("chart", "charts/chart1.xml"),
+        "d": ("diagramData", "diagrams/data1.xml"),
+        "x": ("chart", "gone.xml"),
+    }
+    plotted = drawing('<c:chart r:id="c"/>')
+    drawings = plotted + drawing('<dgm:relIds r:dm="d"/>') + drawing('<c:chart r:id="x"/>')
+    cells = f"<w:tbl><w:tr>{_cell('a')}<w:tc>{_runs(plotted)}</w:tc></w:tr></w:tbl>"
+    found = extracted("docx", docx(_runs(_run("before"), drawings) + cells, related=related, more=more))
+    assert found.text == (
+        "before\n\nSales\n\n|  | 2024 |\n| --- | --- |\n| North | 50% |\n| South | 700% |\n\n- Plan\n\n"
+        "| a | Sales; 2024; North, 50%; South, 700% |\n| --- | --- |"
+    )
+    assert found.metadata["unread"] == {"charts": 1}
+
+
+def test_web_pages_and_texts_in_a_document_are_read_where_they_stand_and_other_chunks_are_counted() -> None:
+    types = {"htm": "text/html", "txt": "text/plain", "rtf": "application/rtf"}
+    declared = "".join(f'<Default Extension="{name}" ContentType="{kind}"/>' for name, kind in types.items())
+    more: dict[str, str | bytes] = {
+        "[Content_Types].xml": f"<Types>{declared}</Types>",
+        "word/a.htm": "<html><head><title>no</title></head><body><h2>Findings</h2><ul><li>one</li></ul></body></html>",
+        "word/b.txt": "First *line*\nsecond\n\nnext",
+        "word/c.rtf": "{\\rtf no}",
+        "word/d.htm": b"\xff\xfe\xff",
+    }
+    related = {name[5]: ("aFChunk", f"/{name}") for name in more if name.startswith("word/")}
+    chunks = "".join(f'<w:altChunk r:id="{name}"/>' for name in "abcdz")
+    cells = f"<w:tbl><w:tr>{_cell('x')}<w:tc><w:altChunk r:id='b'/></w:tc></w:tr></w:tbl>"
+    found = extracted("docx", docx(paragraph("before") + chunks + cells, related=related, more=more))
+    assert found.text == (
+        "before\n\n## Findings\n\n- one\n\nFirst \\*line\\*\nsecond\n\nnext\n\n"
+        "| x | First \\*line\\* second next |\n| --- | --- |"
+    )
+    assert found.metadata["unread"] == {"chunks": 3}
+    only = docx('<w:altChunk r:id="c"/>', related=related, more=more)
+    assert "not read: chunks (1)" in str(refused("docx", only))
+
+
+def test_a_document_within_a_document_is_read_and_one_within_that_is_counted() -> None:
+    types = '<Types><Default Extension="docx" ContentType="application/x.wordprocessingml.document.main+xml"/></Types>'
+    chunk, related = '<w:altChunk r:id="a"/>', {"a": ("aFChunk", "a.docx")}
+
+    def around(inner: bytes, body: str) -> bytes:
+        more: dict[str, str | bytes] = {"[Content_Types].xml": types, "word/a.docx": inner}
+        return docx(body, related=related, more=more, styles=STYLES)
+
+    inner = around(docx(paragraph("innermost")), paragraph("Part", "berschrift1") + _item("one", 1) + chunk)
+    found = extracted("docx", around(inner, paragraph("before") + chunk + paragraph("after")))
+    assert (found.title, found.text) == ("Part", "before\n\n# Part\n\none\n\nafter")
+    assert found.metadata["unread"] == {"chunks": 1}
+    large = around(docx(paragraph("a" * 60_000)), chunk * 3)
+    assert extracted("docx", large, ExtractionLimits(expanded_bytes=200_000)).text.count("a") == 180_000
+    assert refused("docx", large, ExtractionLimits(expanded_bytes=100_000)).reason == "too-large"
+    assert "chunks (1)" in str(refused("docx", around(b"PK no archive", chunk)))
+
+
+def test_a_hostile_chunk_makes_the_document_hostile() -> None:
+    more = {
+        "[Content_Types].xml": '<Types><Override PartName="/word/a" ContentType="text/html"/></Types>',
+        "word/a": "<p>x</p>" * 3_000,
+    }
+    data = docx('<w:altChunk r:id="a"/>', related={"a": ("aFChunk", "a")}, more=more)
+    assert refused("docx", data, ExtractionLimits(text_bytes=1_000)).reason == "too-large"
+
+
+def test_notes_have_formulas_symbols_boxes_and_what_is_within_other_elements() -> None:
+    inner = (
+        _run("By ")
+        + "<m:oMath><m:r><m:t>U=RI</m:t></m:r></m:oMath>"
+        + '<w:r><w:lastRenderedPageBreak/><w:sym w:font="Symbol" w:char="F068"/></w:r>'
+        + f"<w:customXml>{_run(' custom')}</w:customXml>"
+        + f"<mc:AlternateContent><mc:Choice>{_run(' chosen')}</mc:Choice><mc:Fallback>{_run('no')}</mc:Fallback>"
+        + "</mc:AlternateContent>"
+        + '<w:r><w:footnoteReference w:id="2"/></w:r>'
+    )
+    notes = {"footnotes": f'<w:footnote w:id="2">{_runs(inner)}{paragraph("Next")}</w:footnote>'}
+    found = extracted("docx", docx(_runs(_run("Text"), '<w:r><w:footnoteReference w:id="2"/></w:r>'), notes=notes))
+    assert found.text == "Text[^1]\n\n[^1] By U=RIη custom chosen Next"
+    assert "pages" not in found.metadata
+
+
+def test_forms_show_the_chosen_entry_and_their_check_boxes() -> None:
+    def form(inner: str) -> str:
+        begin = f'<w:r><w:fldChar w:fldCharType="begin"><w:ffData>{inner}</w:ffData></w:fldChar></w:r>'
+        return begin + '<w:r><w:fldChar w:fldCharType="end"/></w:r>'
+
+    entries = '<w:listEntry w:val="red"/><w:listEntry w:val="blue"/>'
+    body = _runs(
+        _run("Colour: "),
+        form(f'<w:ddList><w:result w:val="1"/>{entries}</w:ddList>'),
+        form(f"<w:ddList>{entries}</w:ddList>"),
+        form('<w:ddList><w:result w:val="9"/></w:ddList>'),
+        form('<w:checkBox><w:default w:val="0"/><w:checked/></w:checkBox>'),
+        form('<w:checkBox><w:default w:val="0"/></w:checkBox>'),
+        form("<w:textInput/>"),
+    )
+    assert _text(body) == "Colour: bluered☒☐"
+
+
+def test_pictures_without_a_text_and_objects_are_counted() -> None:
+    def picture(text: str) -> str:
+        inner = f"<pic:pic><pic:nvPicPr><pic:cNvPr descr='{text}'/></pic:nvPicPr></pic:pic>"
+        return f"<w:r><w:drawing><wp:docPr descr='{text}'/><a:graphicData>{inner}</a:graphicData></w:drawing></w:r>"
+
+    shapes = "<w:r><w:pict><v:shape alt='A map'><v:imagedata/></v:shape></w:pict></w:r><w:r><w:object/></w:r>"
+    shapes += "<w:r><w:pict><v:shape><v:textpath string=' Art'/></v:shape></w:pict></w:r>"
+    found = extracted("docx", docx(_runs(picture("A tree"), picture("image3.png"), shapes)))
+    assert found.text == "![A tree]()![A map]() Art"
+    assert found.metadata["unread"] == {"objects": 1, "pictures": 1}
+
+
+def test_texts_in_symbol_fonts_are_what_the_fonts_show() -> None:
+    fonts = '<w:rFonts w:ascii="{0}" w:hAnsi="{0}"/>'
+    body = _runs(
+        _run("a\uf062", fonts.format("Symbol")),
+        _run(" J\uf0e0", fonts.format("Wingdings")),
+        _run(" a", fonts.format("Arial")),
+    )
+    assert _text(body) == "αβ ☺→ a"
+
+
 def test_special_characters_are_what_they_look_like() -> None:
     body = (
         "<w:p><w:r><w:t>a</w:t><w:tab/><w:t>b</w:t><w:noBreakHyphen/><w:t>c</w:t><w:softHyphen/><w:br/><w:t># d</w:t>"
-        '<w:sym w:font="Wingdings" w:char="F0FC"/><w:sym w:char="20AC"/><w:sym w:char="D800"/></w:r></w:p>'
+        '<w:sym w:font="Wingdings" w:char="F0FC"/><w:sym w:char="20AC"/><w:sym w:char="D800"/>'
+        '<w:sym w:font="Wingdings 3" w:char="F0FC"/></w:r></w:p>'
     )
     assert _text(body) == "a b-c\n\\# d✓€"
 

@@ -12,7 +12,17 @@ from pptx.enum.chart import XL_CHART_TYPE
 from pptx.util import Inches
 
 from tasks.stages.ingest.formats.extraction import ExtractionLimits
-from tests.tasks.stages.ingest.formats.office_files import LAUGHS, core, docx, extracted, pptx, refused, shape
+from tests.tasks.stages.ingest.formats.office_files import (
+    LAUGHS,
+    chart,
+    core,
+    docx,
+    extracted,
+    pptx,
+    refused,
+    series,
+    shape,
+)
 
 TITLE = '<p:ph type="title"/>'
 BODY = '<p:ph idx="1"/>'
@@ -39,6 +49,13 @@ def test_shapes_are_read_by_rows_from_the_top_and_from_the_left() -> None:
         + shape("top", place=(300, 10, 100, 50))
     )
     assert _text(shapes) == "## Slide 1\n\ntop\n\nleft\n\nright\n\nbottom"
+
+
+def test_boxes_of_one_row_are_read_from_the_left_wherever_it_lies_and_lines_below_each_other_are_not_a_row() -> None:
+    tops = {"a": 107.6, "b": 108.4, "c": 107.2, "d": 108.0}
+    row = "".join(shape(text, place=(100 * n, top, 80, 40)) for n, (text, top) in enumerate(tops.items()))
+    lines = shape("second", place=(10, 320, 80, 14)) + shape("first", place=(50, 304, 80, 14))
+    assert _text(lines + row).split("\n\n")[1:] == ["a", "b", "c", "d", "first", "second"]
 
 
 def test_locations_are_slides_with_the_boxes_of_shapes_in_points() -> None:
@@ -128,6 +145,31 @@ def test_diagrams_links_line_breaks_and_pictures_are_read() -> None:
     assert _text(slide, links=links, more={"ppt/diagrams/data1.xml": data}) == (
         "## Slide 1\n\n- Plan\n- Do\n\n[linked](https://example.org/)\nnext\n\n![A \\*map\\*]()"
     )
+
+
+def test_symbols_formulas_and_descriptions_of_shapes_and_groups_are_read_and_the_rest_is_counted() -> None:
+    def run(text: str, font: str) -> str:
+        return f"<a:r><a:rPr>{font}</a:rPr><a:t>{text}</a:t></a:r>"
+
+    formula = "<m:f><m:num><m:r><m:t>a</m:t></m:r></m:num><m:den><m:r><m:t>b</m:t></m:r></m:den></m:f>"
+    text = (
+        "<a:p>"
+        + run("a", '<a:latin typeface="Symbol"/>')
+        + run("a \uf0e0", '<a:latin typeface="Arial"/><a:sym typeface="Wingdings"/>')
+        + f"<mc:AlternateContent><mc:Choice><m:oMath>{formula}</m:oMath></mc:Choice></mc:AlternateContent></a:p>"
+    )
+    group = "<p:grpSp><p:nvGrpSpPr><p:cNvPr descr='Two boats'/></p:nvGrpSpPr></p:grpSp>"
+    icon = "<p:sp><p:nvSpPr><p:cNvPr descr='An anchor'/></p:nvSpPr></p:sp>"
+    picture = "<p:pic><p:nvPicPr><p:cNvPr descr='Picture 3'/></p:nvPicPr></p:pic>"
+    plotted = '<a:graphic><a:graphicData><c:chart r:id="c"/></a:graphicData></a:graphic>'
+    embedded = '<a:graphic><a:graphicData><p:oleObj r:id="o"/></a:graphicData></a:graphic>'
+    frames = "".join(f"<p:graphicFrame>{inner}</p:graphicFrame>" for inner in (plotted, embedded))
+    wide = {"ppt/charts/chart1.xml": chart(series("Depth", [f"w{n}" for n in range(201)], ["1"]))}
+    slides = [shape(text) + group + icon + picture + frames, shape("no")]
+    links = {"c": ("chart", "../charts/chart1.xml")}
+    found = extracted("pptx", pptx(slides, links=links, more=wide, attributes={2: 'show="0"'}))
+    assert found.text == "## Slide 1\n\nαa →a/b\n\n![Two boats]()\n\n![An anchor]()\n\nDepth"
+    assert found.metadata["unread"] == {"charts": 1, "hidden_slides": 1, "objects": 1, "pictures": 1}
 
 
 def test_what_python_pptx_writes_is_read_with_charts() -> None:

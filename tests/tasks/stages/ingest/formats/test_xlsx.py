@@ -15,7 +15,18 @@ from openpyxl.comments import Comment
 from tasks.stages.ingest.formats.extraction import ExtractionLimits
 from tasks.stages.ingest.formats.number_formats import NumberFormat, number_format
 from tasks.stages.ingest.formats.xlsx import _without_empty_rows
-from tests.tasks.stages.ingest.formats.office_files import LAUGHS, core, docx, extracted, refused, xlsx
+from tests.tasks.stages.ingest.formats.office_files import (
+    LAUGHS,
+    S,
+    chart,
+    core,
+    docx,
+    extracted,
+    refused,
+    relationships,
+    series,
+    xlsx,
+)
 
 
 def _text(rows: str, **parts: Any) -> str:
@@ -79,6 +90,14 @@ def test_texts_are_shared_inline_and_rich_without_readings() -> None:
     assert _text(_row(1, cells), strings=strings) == "| shared | rich | A \\| | x |\n| --- | --- | --- | --- |"
 
 
+def test_texts_in_symbol_fonts_are_what_the_fonts_show() -> None:
+    fonts = '<fonts><font/><font><name val="Wingdings"/></font></fonts><cellXfs><xf/><xf fontId="1"/></cellXfs>'
+    strings = ["<t>ü</t>", '<r><t>ü</t></r><r><rPr><rFont val="Symbol"/></rPr><t>b</t></r>']
+    cells = _cell("A1", "0", 't="s" s="1"') + _cell("B1", "0", 't="s"') + _cell("C1", "1", 't="s" s="1"')
+    found = _text(_row(1, cells), strings=strings, more={"xl/styles.xml": f"<styleSheet {S}>{fonts}</styleSheet>"})
+    assert found.startswith("| ✓ | ü | üβ |")
+
+
 def test_values_are_shown_and_not_formulas() -> None:
     cells = (
         '<c r="A1"><f>SUM(B1:B9)</f><v>12.5</v></c><c r="B1"><f>NOW()</f></c><c r="C1" t="b"><v>1</v></c>'
@@ -102,7 +121,7 @@ def test_dates_are_iso_by_the_format_of_the_cell() -> None:
     values = ["45351", "0.75", "45351.5", "1.5", "0.0725", "123", "5", "6"]
     cells = "".join(_cell(f"{chr(65 + n)}1", one, f's="{n + 1}"') for n, one in enumerate(values))
     assert _text(_row(1, cells), formats=formats).split("\n")[0] == (
-        "| 2024-02-29 | 18:00:00 | 2024-02-29 12:00:00 | 36:00:00 | 7.25% | 00123 | 5 | 6 |"
+        "| 2024-02-29 | 18:00:00 | 2024-02-29 12:00:00 | 36:00:00 | 7.25% | 00123 | d 5 | 6 |"
     )
     of_1904 = _text(_row(1, _cell("A1", "0", 's="1"')), formats=formats, workbook='<workbookPr date1904="1"/>')
     assert of_1904.split("\n")[0] == "| 1904-01-01 |" or of_1904 == "1904-01-01"
@@ -154,6 +173,40 @@ def test_decimals_are_those_that_the_format_shows_and_at_least_two(code: str, va
     assert number_format(200, code).shown(value) == shown
 
 
+MONEY = '_-* #,##0.00\\ "€"_-;\\-* #,##0.00\\ "€"_-;_-* "-"??\\ "€"_-;_-@_-'
+LARGE = '[>=1000000]0.0,,"M";[>=1000]0.0,"K";0" items"'
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "shown"),
+    [
+        ('"€"#,##0.00', "1234.5", "€1234.50"),
+        ("[$£-809]#,##0.00", "1234.5", "£1234.50"),
+        ("#,##0 [$EUR];-#,##0 [$EUR]", "-9", "-9 EUR"),
+        (MONEY, "-3.5", "-3.50 €"),
+        (MONEY, "0", "0 €"),
+        ("$#,##0.00_);($#,##0.00)", "-45.2", "-$45.20"),
+        ('0" kg"', "12", "12 kg"),
+        ('0.0" kg"', "12.345", "12.35 kg"),
+        ('0"°C"', "-4", "-4°C"),
+        ('0%" of all"', "0.05", "5% of all"),
+        ('0.0,,"M"', "1200000", "1.2M"),
+        ("#,##0,", "1234567", "1234.57"),
+        (LARGE, "2500000", "2.5M"),
+        (LARGE, "2500", "2.5K"),
+        (LARGE, "-5", "-5 items"),
+        ('0;"minus "0', "-3", "minus 3"),
+        ('"Yes";"Yes";"No"', "0", "No"),
+        ('"a;b "0', "1", "a;b 1"),
+        ('0"/10"', "7", "7/10"),
+        ("# ?/16", "0.5", "0.5"),
+        ("(000) 000-0000", "5551234567", "5551234567"),
+    ],
+)
+def test_numbers_keep_the_unit_or_currency_of_their_format(code: str, value: str, shown: str) -> None:
+    assert number_format(200, code).shown(value) == shown
+
+
 @pytest.mark.parametrize(
     ("code", "kind"),
     [
@@ -195,6 +248,55 @@ def test_cells_link_where_the_sheet_says() -> None:
 def test_hidden_sheets_are_left_out(state: str) -> None:
     found = extracted("xlsx", xlsx({"no": _table(1, 2), "yes": _table(1, 2)}, states={"no": state}))
     assert (found.text.split("\n")[0], found.locations[0].page) == ("## yes", 2)
+    assert found.metadata["unread"] == {"hidden_sheets": 1}
+
+
+def _anchor(row: int, inner: str) -> str:
+    return f"<xdr:oneCellAnchor><xdr:from><xdr:row>{row}</xdr:row></xdr:from>{inner}</xdr:oneCellAnchor>"
+
+
+def test_boxes_pictures_and_charts_follow_the_cells_from_the_top_and_charts_without_their_values() -> None:
+    def box(text: str, about: str = "") -> str:
+        body = f"<xdr:txBody><a:p><a:r><a:t>{text}</a:t></a:r></a:p></xdr:txBody>"
+        return f"<xdr:sp><xdr:nvSpPr><xdr:cNvPr {about}/></xdr:nvSpPr>{body}</xdr:sp>"
+
+    def picture(text: str) -> str:
+        return f"<xdr:pic><xdr:nvPicPr><xdr:cNvPr descr='{text}'/></xdr:nvPicPr></xdr:pic>"
+
+    def frame(name: str) -> str:
+        inner = f'<a:graphic><a:graphicData><c:chart r:id="{name}"/></a:graphicData></a:graphic>'
+        shown = f"<mc:Choice><xdr:graphicFrame>{inner}</xdr:graphicFrame></mc:Choice>"
+        return f"<mc:AlternateContent>{shown}</mc:AlternateContent>"
+
+    hidden = box("hidden", 'hidden="1"')
+
+    anchors = (
+        _anchor(9, f"<xdr:grpSp>{box('low')}{hidden}{picture('Picture 1')}</xdr:grpSp>")
+        + _anchor(2, box("high") + picture("A map"))
+        + _anchor(5, frame("c") + frame("gone"))
+    )
+    data = xlsx(
+        {"A": _table(1, 2), "Drawn": "", "Empty": ""},
+        drawings={1: anchors, 2: _anchor(1, box("alone")), 3: ""},
+        more={"xl/charts/chart.xml": chart(series("2024", ["North", "12"], ["1", "2"]), "Sales")},
+    )
+    found = extracted("xlsx", data)
+    assert found.text == (
+        "## A\n\n| 11 | 12 |\n| --- | --- |\n\nhigh\n\n![A map]()\n\nSales\n\n2024\n\nNorth\n\nlow\n\n## Drawn\n\nalone"
+    )
+    assert found.metadata["unread"] == {"charts": 1, "pictures": 1}
+
+
+def test_a_sheet_that_is_a_chart_is_a_section() -> None:
+    more = {
+        "xl/_rels/workbook.xml.rels": relationships({"s1": ("chartsheet", "chartsheets/sheet1.xml")}),
+        "xl/chartsheets/sheet1.xml": "<chartsheet/>",
+        "xl/chartsheets/_rels/sheet1.xml.rels": relationships({"d": ("drawing", "../drawings/drawing1.xml")}),
+        "xl/charts/chart.xml": chart(series("2024", ["North"], ["1"]), "Sales"),
+    }
+    inner = '<a:graphic><a:graphicData><c:chart r:id="c"/></a:graphicData></a:graphic>'
+    drawings = {1: f"<xdr:absoluteAnchor><xdr:graphicFrame>{inner}</xdr:graphicFrame></xdr:absoluteAnchor>"}
+    assert _text("", drawings=drawings, more=more) == "Sales\n\n2024\n\nNorth"
 
 
 def test_what_openpyxl_writes_is_read() -> None:
@@ -215,6 +317,7 @@ def test_what_openpyxl_writes_is_read() -> None:
         "## Data\n\n| name | when | share |\n| --- | --- | --- |\n| a | 2024-05-06 | 12.5% |\n| b | 07:08:00 |  |"
     )
     assert (found.title, found.metadata["author"]) == ("Numbers", "Ann")
+    assert found.metadata["unread"] == {"comments": 1}
 
 
 def test_the_same_bytes_give_the_same_text() -> None:
