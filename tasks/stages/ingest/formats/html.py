@@ -24,7 +24,7 @@ from indexmill.extras import not_installed
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, read_text
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import MarkdownWriter, clip_title
-from tasks.stages.ingest.formats.xhtml_text import HEADINGS, is_unread, page_of, write
+from tasks.stages.ingest.formats.xhtml_text import BLOCKS, HEADINGS, is_unread, page_of, write
 from tasks.stages.ingest.formats.xml import Element
 
 _MANY_ATTRIBUTES = re.compile(r"<[A-Za-z](?:[^<>\s]*+\s++){10000}")
@@ -99,7 +99,7 @@ def _title(content: Element, name: str) -> str:
 
 def _words(element: Element) -> str:
     """Return an element's text as one line, without permalinks."""
-    return one_line(" ".join(_strings(element)))
+    return one_line("".join(_strings(element)))
 
 
 def _strings(element: Element) -> Iterator[str]:
@@ -107,6 +107,8 @@ def _strings(element: Element) -> Iterator[str]:
     for child in element:
         if not _is_permalink(child):
             yield from _strings(child)
+        if child.tag in BLOCKS or child.tag == "br":
+            yield " "
         yield child.tail or ""
 
 

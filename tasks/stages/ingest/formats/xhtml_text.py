@@ -29,7 +29,7 @@ _OF_XML = frozenset({"amp", "lt", "gt", "quot", "apos"})
 _BREAKS_SPACE = re.compile(r"[ \t\r\n]+")
 
 HEADINGS = {f"h{level}": level for level in range(1, 7)}
-_BLOCKS = frozenset(HEADINGS) | frozenset(
+BLOCKS = frozenset(HEADINGS) | frozenset(
     """
     address article aside blockquote body caption center dd details div dl dt fieldset figcaption figure footer form
     header hr html legend li main menu ol p pre section summary table tbody td th tr ul
@@ -182,7 +182,7 @@ class _Chapter:
         tag = child.tag
         if is_unread(child):
             return
-        if tag not in _BLOCKS and not any(inner.tag in _BLOCKS for inner in child):
+        if tag not in BLOCKS and not any(inner.tag in BLOCKS for inner in child):
             self._inline(child, inline, "")
             return
         self._paragraph(inline)
@@ -255,7 +255,7 @@ class _Chapter:
             target = element.get("href", target)
         if tag == "q":
             inline.add("“")
-        if tag in _BLOCKS and inline:
+        if tag in BLOCKS and inline:
             inline.add(" ")
         self._add(element.text, inline, target)
         for child in element:
@@ -263,7 +263,7 @@ class _Chapter:
             self._add(child.tail, inline, target)
         if tag == "q":
             inline.add("”")
-        if tag in _BLOCKS:
+        if tag in BLOCKS:
             inline.add(" ")
 
     def _table(self, element: Element) -> None:
