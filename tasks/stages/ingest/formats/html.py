@@ -105,11 +105,11 @@ def _words(element: Element) -> str:
 def _strings(element: Element) -> Iterator[str]:
     yield element.text or ""
     for child in element:
+        gap = " " if child.tag in BLOCKS or child.tag == "br" else ""
+        yield gap
         if not _is_permalink(child):
             yield from _strings(child)
-        if child.tag in BLOCKS or child.tag == "br":
-            yield " "
-        yield child.tail or ""
+        yield gap + (child.tail or "")
 
 
 def _says_article(tree: Element) -> bool:

@@ -90,7 +90,7 @@ def test_the_main_element_is_the_content_if_it_has_most_of_the_words() -> None:
         ("<title>All of it</title>", "<h1>One</h1><h1>Two</h1>", "All of it"),
         ("<title> All\n of it </title>", "<h2>One</h2>", "All of it"),
         ("", "<h2>One</h2>", ""),
-        ("", "<h1><div>Class</div>frob.<b>Run</b>ner</h1>", "Class frob.Runner"),
+        ("", "<h1>class<div>frob.<b>Run</b>ner</div></h1>", "class frob.Runner"),
     ],
 )
 def test_the_title_is_the_heading_of_the_page_without_the_sites_name(head: str, headings: str, title: str) -> None:
