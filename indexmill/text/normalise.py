@@ -1,4 +1,4 @@
-"""Unicode normalisation in time linear in the text's length.
+"""Unicode normalisation in time linear in the text's length, and invisible characters.
 
 Python sorts the combining marks of a letter by insertion, so a hundred thousand marks on one letter take minutes.
 Unicode's Stream-Safe Text Format (UAX #15, section 13) has at most thirty in a row, more than any language needs.
@@ -10,6 +10,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from typing import Literal
+
+INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180b-\u180e\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff]")
+"""Characters that are not part of a word's spelling: soft hyphens, spaces and joiners without width, variants, marks of
+direction. Texts without them are compared, not shown: emoji and some scripts need joiners."""
 
 _MOST = 30
 _JOINER = "\N{COMBINING GRAPHEME JOINER}"

@@ -22,8 +22,9 @@ from typing import BinaryIO
 from tasks.stages.ingest.documents import Location
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import PAGE_BREAK
-from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
+from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter
 from tasks.stages.ingest.formats.opc import Package, description, open_package
+from tasks.stages.ingest.formats.titles import title_of
 from tasks.stages.ingest.formats.word_formula import formula, symbol
 from tasks.stages.ingest.formats.word_lists import numbering_of
 from tasks.stages.ingest.formats.word_notes import Notes
@@ -184,12 +185,12 @@ class _Document:
             self._writer.paragraph(text)
         elif shape.is_title:
             self._write_notes(self._due)
-            self.title = self.title or clip_title(inline.plain())
+            self.title = self.title or title_of(inline.plain())
             self._writer.heading(1, text)
         elif 0 <= level <= 8:
             self._write_notes(self._due)
             shown = "" if label == "•" else label
-            self.first_heading = self.first_heading or clip_title(inline.plain())
+            self.first_heading = self.first_heading or title_of(inline.plain())
             self._writer.heading(level + 1, f"{shown} {text}" if shown else text)
         elif not label:
             self._writer.paragraph(text)

@@ -23,7 +23,8 @@ from typing import Any, BinaryIO
 from indexmill.extras import not_installed
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, read_text
 from tasks.stages.ingest.formats.markdown_marks import one_line
-from tasks.stages.ingest.formats.markdown_text import MarkdownWriter, clip_title
+from tasks.stages.ingest.formats.markdown_text import MarkdownWriter
+from tasks.stages.ingest.formats.titles import title_of
 from tasks.stages.ingest.formats.xhtml_text import HEADINGS, is_unread, page_of, write
 from tasks.stages.ingest.formats.xml import Element
 
@@ -73,10 +74,10 @@ def _text(tree: Element, limits: ExtractionLimits) -> str:
 def _title(tree: Element) -> str:
     """Return the only top heading, or the first of several that the page's title contains, or else the page's title."""
     title = next((_words(element) for element in tree.iter("title")), "")
-    headings = list(filter(None, map(_words, tree.iter("h1"))))
+    headings = [heading for element in tree.iter("h1") if (heading := title_of(_words(element)))]
     if len(headings) > 1:
         headings = [heading for heading in headings if heading.lower() in title.lower()]
-    return clip_title(next(iter(headings), title))
+    return next(iter(headings), title_of(title, stated=True))
 
 
 def _words(element: Element) -> str:

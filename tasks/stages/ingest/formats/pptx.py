@@ -19,9 +19,10 @@ from typing import BinaryIO
 from tasks.stages.ingest.documents import Location
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import one_line
-from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
+from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter
 from tasks.stages.ingest.formats.numbering import counted
 from tasks.stages.ingest.formats.opc import Package, description, open_package
+from tasks.stages.ingest.formats.titles import title_of
 from tasks.stages.ingest.formats.xml import Element, each, first, integer, parse
 
 Box = tuple[float, float, float, float]
@@ -159,7 +160,7 @@ class _Presentation:
     def _title(self, shape: _Shape) -> None:
         inline = self._inline(each(shape.element, "p:txBody/a:p"), self._links)
         self.has_words = True
-        self.title = self.title or clip_title(inline.plain())
+        self.title = self.title or title_of(inline.plain())
         self._writer.heading(2, inline.markdown())
 
     def _reading_order(self, shape: _Shape) -> tuple[int, float]:

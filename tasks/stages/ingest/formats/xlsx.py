@@ -21,7 +21,7 @@ from typing import BinaryIO
 from tasks.stages.ingest.documents import Location
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import one_line
-from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
+from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clean
 from tasks.stages.ingest.formats.number_formats import NumberFormat, number_format
 from tasks.stages.ingest.formats.opc import Package, open_package
 from tasks.stages.ingest.formats.xml import Element, blocks, each, first, integer, parse
@@ -107,7 +107,7 @@ class _Workbook:
             return
         self.has_words = True
         self._writer.turn_to(number)
-        self._writer.heading(2, Inline(clip_title(name) or f"Sheet {number}").markdown())
+        self._writer.heading(2, Inline(one_line(clean(name)) or f"Sheet {number}").markdown())
         _repeat_merged(sheet)
         start = 0
         for index in range(1, len(sheet.rows) + 1):
