@@ -719,9 +719,10 @@ def _block(
         plain.code(spans if token.content else [], outer)
         return
     block_lines = _Lines(document, spans)
-    read = _tagged(block_lines.text) if token.type == "html_block" else _inline(block_lines.text, references)
+    shown = block_lines.text[: heading_end(block_lines.text)] if level else block_lines.text
+    read = _tagged(shown) if token.type == "html_block" else _inline(shown, references)
     if level:
-        pieces = _edited(block_lines, 0, heading_end(block_lines.text), sorted(read.edits))
+        pieces = _edited(block_lines, 0, len(shown), sorted(read.edits))
         plain.block(pieces, outer, HEADING + 6 - level, level=level, is_prose=False)
     else:
         plain.split(block_lines, read, outer, strength)

@@ -30,7 +30,7 @@ from tasks.stages.ingest.formats.format_registry import format_of
 from tasks.stages.ingest.source_files import RECORDS, SourceFile
 from tasks.stages.ingest.spill_files import CARRIED_ROW, of_files
 
-_READERS_VERSION = 1
+_READERS_VERSION = 2
 """Increment it whenever a reader of records, text, Markdown or HTML returns different rows for the same bytes."""
 
 _LIBRARIES = {"markdown": ("pyyaml",), "parquet": ("pyarrow",), "csv": ("pyarrow",)}
