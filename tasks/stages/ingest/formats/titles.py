@@ -16,21 +16,20 @@ _NOT_UNDERLINED = re.compile(r"\s*(?:$|[-*+]\s|[|>])")
 _SPECIAL = re.compile(r"[\\`*_\[\]!<&]")
 
 _PROGRAM = re.compile(r"microsoft (?:office )?(?:word|powerpoint|excel|visio|publisher) - ", re.IGNORECASE)
-_NAMELESS = """
-(?:anonymous|unnamed|no[ -]?name|unspecified|no title|untitled|ohne titel|unbenannt|sans titre|sin t[ií]tulo|
-sem t[ií]tulo|senza titolo|naamloos|namnl[oö]s|bez tytułu|без имени|без названия|безымянный|无标题|無標題|未命名|無題|
-제목 ?없음)
-"""
-_KIND = """
-(?:do[ck]|do[ck]ument|documento?|document[eo]|документ|文档|文書|pr.?[aäeé]sentation|presentaci[oó]n|presentazione|
-apresenta[cç][aã]o|презентация|powerpoint|book|workbook|mappe|classeur|libro|cartel|pasta|книга|slide|folie|
-diapositiv[ae]|sheet|drawing|page|template|word document|title|titel|titre|t[ií]tulo|layout|print)
-"""
-_UNNAMED = re.compile(rf"[\W_]*{_NAMELESS}[\W_]*(?:{_KIND})?[\W_]*\d{{0,3}}[\W_]*", re.VERBOSE)
+_NAMELESS = (
+    "(?:anonymous|unnamed|no[ -]?name|no title|untitled|ohne titel|unbenannt|sans titre|sin t[ií]tulo|sem t[ií]tulo|"
+    "senza titolo|naamloos|namnl[oö]s|bez tytułu|без имени|без названия|безымянный|"
+    "无标题|無標題|未命名|無題|제목 ?없음)"
+)
+_KIND = (
+    "(?:do[ck]|do[ck]ument|document[eo]|documento|документ|文档|文書|pr.?[aäeé]sentation|presentaci[oó]n|presentazione|"
+    "apresenta[cç][aã]o|презентация|powerpoint|book|workbook|mappe|classeur|libro|cartel|pasta|книга|slide|folie|"
+    "diapositiv[ae]|sheet|drawing|page|template|title|titel|titre|t[ií]tulo|layout|print)"
+)
+_UNNAMED = re.compile(rf"[\W_]*{_NAMELESS}[\W_]*(?:{_KIND})?[\W_]*\d{{0,3}}[\W_]*")
 _BY_PROGRAM = re.compile(
-    rf"""[\W_]*(?:(?:new|neues)\ )?(?:microsoft\ )?(?:word|powerpoint|excel|office)?[- ]*(?:de\ |do\ )?{_KIND}
-    (?:[ -]+(?:de\ |do\ )?powerpoint|[ ]{_NAMELESS})?[\W_]*\d{{0,3}}[\W_]*""",
-    re.VERBOSE,
+    rf"[\W_]*(?:(?:new|neues) )?(?:microsoft )?(?:(?:word|powerpoint|excel|office)[ -]*)?{_KIND}"
+    rf"(?: (?:d[eo] )?powerpoint| {_NAMELESS})?[\W_]*\d{{0,3}}[\W_]*"
 )
 _FILE_NAME = re.compile(
     r".*\.(?:do[ct][xm]?|od[tps]|pdf|pp[ts][xm]?|xl[st][xm]?|rtf|indd|qxd|pmd|wpd|vsdx?|tex|dvi|e?ps|fm)"
