@@ -191,7 +191,7 @@ def clip(text: str, most: int = _DETAIL) -> str:
 
 
 def _identifier(record: Mapping[str, Any], field: str) -> str:
-    value = record.get(field)
+    value = _readable(record, field)
     if value is None:
         raise _RefusedError("no-id", f"field {field!r} is missing or null; found {clip(', '.join(record), 150)}")
     if isinstance(value, bool) or not isinstance(value, str | int | float | decimal.Decimal | uuid.UUID):
@@ -202,6 +202,15 @@ def _identifier(record: Mapping[str, Any], field: str) -> str:
     if len(_encoded(name, field)) > _MAX_ID_BYTES:
         raise _RefusedError("bad-id", f"the id is over {_MAX_ID_BYTES} bytes: {clip(name, 100)}")
     return name
+
+
+def _readable(record: Mapping[str, Any], field: str) -> Any:
+    """Return the value of a field that a document needs. Raises for a value that is an error of its reader."""
+    value = record.get(field)
+    if isinstance(value, Exception):
+        reason = "not-utf8" if isinstance(value, UnicodeDecodeError) else "bad-metadata"
+        raise _RefusedError(reason, f"field {field!r}: {type(value).__name__}: {value}")
+    return value
 
 
 def _number(value: int | float | decimal.Decimal, reason: str) -> str:
@@ -220,7 +229,7 @@ def _is_finite(value: float | decimal.Decimal) -> bool:
 
 
 def _text(record: Mapping[str, Any], field: str) -> str:
-    value = record.get(field)
+    value = _readable(record, field)
     if value is None:
         raise _RefusedError("no-text", f"field {field!r} is missing or null; found {clip(', '.join(record), 150)}")
     if not isinstance(value, str):
@@ -351,7 +360,8 @@ _LEFT_OUT = object()
 class _Plain:
     """Converts metadata to plain JSON values, up to a limit: YAML's aliases can stand for billions of values.
 
-    Numbers that JSON lacks, such as NaN, become null. Values that JSON cannot represent, such as bytes, are left out.
+    Numbers that JSON lacks, such as NaN, become null. Values that JSON cannot represent, such as bytes and errors of
+    a reader, are left out.
     left_out: the outermost keys of their fields.
     """
 

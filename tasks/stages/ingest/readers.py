@@ -271,12 +271,8 @@ def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:
             texts = 0  # a column may be read as a dictionary, which stores a text once
             for record in records_of(batch):
                 number += 1
-                if isinstance(record, Exception):
-                    reason = "not-utf8" if isinstance(record, UnicodeDecodeError) else "bad-metadata"
-                    yield RejectedRow(number, None, reason, f"{type(record).__name__}: {record}")
-                else:
-                    texts += sum(len(value) for value in record.values() if isinstance(value, str))
-                    yield SourceRow(number, record)
+                texts += sum(len(value) for value in record.values() if isinstance(value, str))
+                yield SourceRow(number, record)
             expanded += max(texts, batch.nbytes) + _ROW_BYTES * batch.num_rows
             refuse_expansion(expanded, stream)
 

@@ -20,7 +20,7 @@ from tasks.stages.ingest.formats.archive import Archive, open_archive
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, is_date, is_language
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import MarkdownWriter, clean
-from tasks.stages.ingest.formats.titles import title_of
+from tasks.stages.ingest.formats.titles import first_heading, title_of
 from tasks.stages.ingest.formats.xhtml_text import body_of, is_contents, write
 from tasks.stages.ingest.formats.xml import Element, each, first, parse, text_of
 
@@ -50,7 +50,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         text, locations = writer.result()
         if not text.strip():
             raise UnreadableError("no-text", "the chapters have no text; pictures are not read")
-        return Extracted(text, title, metadata, locations)
+        return Extracted(text, title or first_heading(text), metadata, locations)
 
 
 def _package(archive: Archive) -> tuple[str, Element]:

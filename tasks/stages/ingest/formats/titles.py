@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
+from itertools import islice
 
 from tasks.stages.ingest.documents import MAX_TITLE_BYTES
 from tasks.stages.ingest.formats.markdown_marks import PAGE_BREAK, heading_of, one_line
@@ -31,6 +33,7 @@ _BY_PROGRAM = re.compile(
     rf"[\W_]*(?:(?:new|neues) )?(?:microsoft )?(?:(?:word|powerpoint|excel|office)[ -]*)?{_KIND}"
     rf"(?: (?:d[eo] )?powerpoint| {_NAMELESS})?[\W_]*\d{{0,3}}[\W_]*"
 )
+_MOST_HEADINGS = 20
 _FILE_NAME = re.compile(
     r".*\.(?:do[ct][xm]?|od[tps]|pdf|pp[ts][xm]?|xl[st][xm]?|rtf|indd|qxd|pmd|wpd|vsdx?|tex|dvi|e?ps|fm)"
     r"|\S+\.(?:txt|html?|md|csv|xml|jpe?g|png|tiff?|pages|key)|[a-z]:\\.*|\\\\.*|file:.*",
@@ -55,20 +58,23 @@ def title_of(text: str, *, stated: bool = False) -> str:
 
 def first_heading(markdown: str) -> str:
     """Return the visible text of the first heading outside code that is a title, in either of Markdown's notations."""
+    headings = (title_of(_visible(heading)) for heading in islice(_headings(markdown), _MOST_HEADINGS))
+    return next(filter(None, headings), "")
+
+
+def _headings(markdown: str) -> Iterator[str]:
     fence = previous = ""
     for line in markdown.splitlines():
         mark = _FENCE.match(line)
-        heading = None
         if fence:
             fence = "" if mark and mark[1].startswith(fence) else fence
         elif mark:
             fence = mark[1]
-        elif (heading := heading_of(line)) is None and _UNDERLINE.match(line) and not _NOT_UNDERLINED.match(previous):
-            heading = previous.strip()
-        if heading and (title := title_of(_visible(heading))):
-            return title
+        elif (heading := heading_of(line)) is not None:
+            yield heading
+        elif _UNDERLINE.match(line) and not _NOT_UNDERLINED.match(previous):
+            yield previous.strip()
         previous = "" if fence else line
-    return ""
 
 
 def _visible(heading: str) -> str:
