@@ -73,7 +73,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     if "\x00" in text:
         raise UnreadableError("nul", "in a cell")
     if not text:
-        raise UnreadableError("no-text", "no cell has text")
+        raise UnreadableError("empty-file", "no cell has text")
     fields = {**front.metadata, **_metadata(metadata, language)}
     title = title_of(str(metadata.get("title") or fields.pop("title", None) or "")) or _first_heading(cells)
     fields.pop("title", None)
