@@ -28,7 +28,7 @@ from schemas.corpus import FieldNames
 from tasks.stages.extract.extraction_tables import MentionTexts
 from tasks.stages.extract.extractive import extract_all
 from tasks.stages.ingest.documents import SourceRow, document_of
-from tasks.stages.ingest.formats import front_matter, notebook, titles
+from tasks.stages.ingest.formats import front_matter, notebook, title_filter
 from tasks.stages.recognise.rules import recognise
 from tasks.stages.recognise.subjects import subjects_of
 from tasks.stages.split.split import split
@@ -64,8 +64,8 @@ def _filter(text: str) -> None:
 
 
 FUNCTIONS: dict[str, Callable[[str], object]] = {
-    "the first heading": titles.first_heading,
-    "a title": lambda text: titles.title_of(text, stated=True),
+    "the first heading": title_filter.first_heading,
+    "a title": lambda text: title_filter.title_of(text, stated=True),
     "a text": lambda text: document_of(SourceRow(1, {"id": "a", "text": text}), FieldNames(), 1 << 30),
     "what a notebook printed": notebook._plain,
     "front matter": lambda text: front_matter.split_front_matter(f"---\n{text}"),

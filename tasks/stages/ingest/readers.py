@@ -32,7 +32,7 @@ from tasks.stages.ingest.formats.format_registry import format_of
 from tasks.stages.ingest.formats.front_matter import read_front_matter
 from tasks.stages.ingest.formats.json_array import BrokenArrayError, elements
 from tasks.stages.ingest.formats.record_batches import records_of
-from tasks.stages.ingest.formats.titles import first_heading, title_of
+from tasks.stages.ingest.formats.title_filter import first_heading, title_of
 from tasks.stages.ingest.memory import lacks_memory
 from tasks.stages.ingest.source_files import MISNAMED, RECORDS, Kind, NoCorpusFile, SourceFile, open_source
 from tasks.stages.ingest.sources.source_interface import Deleted, Until

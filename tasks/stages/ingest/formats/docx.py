@@ -24,7 +24,7 @@ from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, 
 from tasks.stages.ingest.formats.markdown_marks import PAGE_BREAK
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter
 from tasks.stages.ingest.formats.opc import Package, description, open_package
-from tasks.stages.ingest.formats.titles import title_of
+from tasks.stages.ingest.formats.title_filter import title_of
 from tasks.stages.ingest.formats.word_formula import formula, symbol
 from tasks.stages.ingest.formats.word_lists import numbering_of
 from tasks.stages.ingest.formats.word_notes import Notes

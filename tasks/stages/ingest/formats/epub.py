@@ -20,7 +20,7 @@ from tasks.stages.ingest.formats.archive import Archive, open_archive
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, is_date, is_language
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import MarkdownWriter, clean
-from tasks.stages.ingest.formats.titles import first_heading, title_of
+from tasks.stages.ingest.formats.title_filter import first_heading, title_of
 from tasks.stages.ingest.formats.xhtml_text import body_of, is_contents, write
 from tasks.stages.ingest.formats.xml import Element, each, first, parse, text_of
 

@@ -56,7 +56,7 @@ class ExtractionLimits:
 class Extracted:
     """The content of a file. text: Markdown. metadata: JSON values. locations: ascending; empty without pages.
 
-    title: see `titles.title_of`. front_matter_left_out: whether lines of front matter cannot be read.
+    title: see `title_filter.title_of`. front_matter_left_out: whether lines of front matter cannot be read.
     """
 
     text: str

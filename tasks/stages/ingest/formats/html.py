@@ -24,7 +24,7 @@ from indexmill.extras import not_installed
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, read_text
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import MarkdownWriter
-from tasks.stages.ingest.formats.titles import title_of
+from tasks.stages.ingest.formats.title_filter import title_of
 from tasks.stages.ingest.formats.xhtml_text import HEADINGS, is_unread, page_of, write
 from tasks.stages.ingest.formats.xml import Element
 

@@ -21,7 +21,7 @@ from tasks.stages.ingest.formats.extraction import (
 )
 from tasks.stages.ingest.formats.front_matter import FrontMatter, read_front_matter
 from tasks.stages.ingest.formats.markdown_marks import fenced
-from tasks.stages.ingest.formats.titles import first_heading, title_of
+from tasks.stages.ingest.formats.title_filter import first_heading, title_of
 
 MAX_OUTPUT_LINES, MAX_OUTPUT = 40, 4_000
 """The maximum numbers of lines and of characters of a code cell's outputs."""

@@ -16,7 +16,7 @@ from tasks.stages.ingest.formats.archive import Archive, open_archive
 from tasks.stages.ingest.formats.extraction import ExtractionLimits, UnreadableError, is_date, is_language
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import clean
-from tasks.stages.ingest.formats.titles import title_of
+from tasks.stages.ingest.formats.title_filter import title_of
 from tasks.stages.ingest.formats.xml import integer, parse, text_of
 
 _MAX_VALUE = 1_000

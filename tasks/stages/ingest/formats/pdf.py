@@ -36,7 +36,7 @@ from tasks.stages.ingest.formats.pdf_text import (
     read_page,
 )
 from tasks.stages.ingest.formats.tesseract import require_tesseract
-from tasks.stages.ingest.formats.titles import title_of
+from tasks.stages.ingest.formats.title_filter import title_of
 
 _DPI = 200
 _MARGIN = 0.17  # share of a page's height, at top and bottom, in which running heads are detected

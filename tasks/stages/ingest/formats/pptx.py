@@ -22,7 +22,7 @@ from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter
 from tasks.stages.ingest.formats.numbering import counted
 from tasks.stages.ingest.formats.opc import Package, description, open_package
-from tasks.stages.ingest.formats.titles import title_of
+from tasks.stages.ingest.formats.title_filter import title_of
 from tasks.stages.ingest.formats.xml import Element, each, first, integer, parse
 
 Box = tuple[float, float, float, float]

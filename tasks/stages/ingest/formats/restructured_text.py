@@ -26,7 +26,7 @@ from tasks.stages.ingest.formats.extraction import (
     read_text,
 )
 from tasks.stages.ingest.formats.markdown_marks import escaped, fenced, guarded, heading_text, table
-from tasks.stages.ingest.formats.titles import title_of
+from tasks.stages.ingest.formats.title_filter import title_of
 from tasks.text.markdown import code_span
 
 MAX_BYTES = 2_000_000

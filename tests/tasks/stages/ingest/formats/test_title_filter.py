@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.stages.ingest.formats.titles import first_heading, title_of
+from tasks.stages.ingest.formats.title_filter import first_heading, title_of
 
 
 @pytest.mark.parametrize(
