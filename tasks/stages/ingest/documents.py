@@ -24,6 +24,7 @@ from typing import Any
 
 from indexmill.retrieve.rights import Access, groups_of
 from indexmill.store.canonical import canonical_json, digest_of_texts
+from indexmill.text.normalise import HIDDEN
 from schemas.corpus import EVERYTHING_ELSE, AccessSettings, FieldNames
 
 REASONS: dict[str, str] = {
@@ -69,18 +70,7 @@ _MAX_PAGE = (1 << 31) - 1  # the largest int32
 _FARTHEST = 100_000.0  # the largest side of a box, in points: 35 m, beyond any page
 _DETAIL = 300
 
-_JOINING = (
-    "\u0600-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u18af\u1a00-\u1cff\u2190-\u2bff\u3030\u303d\u3297\u3299"
-    "\ua840-\uabff\ufb50-\ufdff\ufe0f\ufe70-\ufefc\U00010a00-\U00011fff\U0001e900-\U0001e95f\U0001f000-\U0001faff"
-)
-"""Emoji, and scripts in which joiners shape letters, such as Persian and those of India."""
-_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u1aaf\u1b00-\u1bff\ua980-\uaadf"
-"""Scripts of South East Asia, in which a space without width may separate words."""
-_DROPPED = re.compile(
-    rf"\r(?=\n)|[\u00ad\u2060-\u2064\ufeff]|[\u200c\u200d](?<![{_JOINING}].)(?![{_JOINING}])"
-    rf"|\u200b(?:(?<![{_UNSPACED}].)|(?![{_UNSPACED}]))",
-    re.DOTALL,
-)
+_DROPPED = re.compile(rf"\r(?=\n)|{HIDDEN.pattern}")
 """Characters that are not part of a document's text."""
 
 
