@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 
 from flows.operation import Operation, operation
 from indexmill.errors import BadInput, StoreError
+from indexmill.store.layout import forgotten_name
 from storage import tombstones
 from storage.clock import Clock, timestamp
-from storage.forget import ForgetRecord, Search, remove
+from storage.forget import ForgetRecord, LiftRecord, Search, remove
 from storage.protocol import Store
 
 
@@ -58,6 +59,23 @@ def forget(
                 "same command again"
             )
         return _removed(run, search, clock), known_ids | search.known_ids
+
+
+def lift(store: Store, document_ids: Sequence[str], *, clock: Clock = time.time) -> tuple[str, ...]:
+    """Let documents with these ids in again, and record it; returns the ids that were forgotten.
+
+    Nothing that was removed returns. Raises LeaseLost if another run is at work.
+    """
+    with operation(store, "forget", details={"documents": len(document_ids), "lift": True}, clock=clock) as run:
+        created = timestamp(clock())
+        lifted = tombstones.lift(store, document_ids, created=created)
+        if lifted:
+            digests = tuple(sorted(map(tombstones.document_digest, lifted)))
+            record = LiftRecord(run_id=run.run_id, created=created, lifted=digests)
+            store.create(forgotten_name(run.run_id), record.to_bytes())
+        run.done = bool(lifted)
+        run.report = {"forget": {"lifted": len(lifted)}}
+    return lifted
 
 
 def _removed(run: Operation, search: Search, clock: Clock) -> ForgetRecord:

@@ -94,6 +94,15 @@ class ForgetRecord(Record):
     done: bool
 
 
+class LiftRecord(Record):
+    """The record of a run that let documents with forgotten ids in again."""
+
+    run_id: Word
+    created: Timestamp
+    lifted: _Tuple[Digest]
+    """The SHA-256 of each id."""
+
+
 @dataclass(frozen=True)
 class Forgetting:
     """The data that must be removed to forget documents."""

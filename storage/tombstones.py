@@ -2,12 +2,14 @@
 
     tombstones/<SHA-256 of the id>.json
 
-Ids themselves are not stored. A tombstone is created once and never removed: builds of a corpus that still contains the
-document, and imports, skip it.
+Ids themselves are not stored. A tombstone is never removed: builds of a corpus that still contains the document, and
+imports, skip it. Once it is lifted, builds admit documents with this id again, but answers about the forgotten document
+still do not return.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from typing import Annotated
 import pyarrow as pa
 from pydantic import Field
 
+from indexmill.errors import NotFound
 from indexmill.store.canonical import digest_of
 from indexmill.store.layout import TOMBSTONES, tombstone_name
 from indexmill.store.record import Digest, Record, Timestamp, Word
@@ -39,6 +42,8 @@ class Tombstone(Record):
     about them are not imported again."""
     run_id: Word
     created: Timestamp
+    lifted: Timestamp | None = None
+    """When documents with this id were let in again."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +56,13 @@ class Forgotten:
         return bool(self.tombstones) and bytes.fromhex(document_digest(document_id)) in self.id_hashes
 
     @cached_property
+    def _in_force(self) -> tuple[Tombstone, ...]:
+        return tuple(tombstone for tombstone in self.tombstones if tombstone.lifted is None)
+
+    @cached_property
     def id_hashes(self) -> frozenset[bytes]:
-        return frozenset(bytes.fromhex(tombstone.document) for tombstone in self.tombstones)
+        """The SHA-256 of the ids of documents that builds leave out."""
+        return frozenset(bytes.fromhex(tombstone.document) for tombstone in self._in_force)
 
     def names(self, ids: Iterable[str]) -> bool:
         """Return True if an id belongs to a forgotten document, one of its passages, or a text made from them."""
@@ -60,13 +70,14 @@ class Forgotten:
 
     @cached_property
     def _digests(self) -> frozenset[str]:
-        return frozenset(digest for tombstone in self.tombstones for digest in (tombstone.document, *tombstone.derived))
+        derived = (digest for tombstone in self.tombstones for digest in tombstone.derived)
+        return frozenset((*derived, *(tombstone.document for tombstone in self._in_force)))
 
     def without(self, quarantine: pa.Table) -> pa.Table:
         """Return the rows of a quarantine (schema QUARANTINE) that name no forgotten document, compared by hash."""
-        if not self.tombstones:
+        if not self._in_force:
             return quarantine
-        hidden = {digest for tombstone in self.tombstones for digest in (tombstone.shown, tombstone.document)}
+        hidden = {digest for tombstone in self._in_force for digest in (tombstone.shown, tombstone.document)}
         columns = (quarantine.column(name).to_pylist() for name in ("document_id", "file", "detail"))
         named = (
             any(document_digest(word) in hidden for word in (document_id or "", file, *_words(detail)))
@@ -98,7 +109,7 @@ def put(
     created: str,
     derived: Mapping[str, Collection[str]] | None = None,
 ) -> int:
-    """Create a tombstone for every document; returns the number of new ones.
+    """Create a tombstone for every document, or put a lifted one in force again; returns their number.
 
     derived: by document, the SHA-256 of the ids of its passages and of texts made from them, as far as known.
     """
@@ -111,8 +122,27 @@ def put(
             run_id=run_id,
             created=created,
         )
-        new += store.create(tombstone_name(tombstone.document), tombstone.to_bytes())
+        name = tombstone_name(tombstone.document)
+        if store.create(name, tombstone.to_bytes()):
+            new += 1
+        elif (earlier := get_record(store, name, Tombstone)).lifted is not None:
+            every = tuple(sorted({*earlier.derived, *tombstone.derived}))
+            store.replace(name, tombstone.model_copy(update={"derived": every}).to_bytes())
+            new += 1
     return new
+
+
+def lift(store: Store, document_ids: Iterable[str], *, created: str) -> tuple[str, ...]:
+    """Let documents with these ids in again; returns the ids that were forgotten."""
+    lifted = []
+    for document_id in dict.fromkeys(document_ids):
+        name = tombstone_name(document_digest(document_id))
+        with contextlib.suppress(NotFound):
+            tombstone = get_record(store, name, Tombstone)
+            if tombstone.lifted is None:
+                store.replace(name, tombstone.model_copy(update={"lifted": created}).to_bytes())
+                lifted.append(document_id)
+    return tuple(lifted)
 
 
 def forgotten(store: Store) -> Forgotten:

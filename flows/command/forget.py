@@ -18,18 +18,21 @@ from flows.command.shared import (
     store_of,
     workers_option,
 )
-from flows.forget import forget
+from flows.forget import forget, lift
 from indexmill.command.options import Options, common
 from indexmill.command.waiting import Waiting
 from indexmill.errors import BadInput
 from indexmill.text.counted import counted
 from indexmill.text.printable import escaped, one_line
+from storage import tombstones
 from storage.forget import Forgetting, Search
 from storage.forget import dry_run as preview
+from storage.protocol import Store
 
 
 @click.command("forget")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--lift", "lifts", is_flag=True, help="Let documents with these ids in again; nothing returns by itself.")
 @click.option("--no-build", is_flag=True, help="Publish nothing; refused if the newest version has one of them.")
 @click.option("--allow-shrink", is_flag=True, help="For the build: see `indexmill build --help`.")
 @workers_option
@@ -40,6 +43,7 @@ from storage.forget import dry_run as preview
 def command(
     options: Options,
     ids: tuple[str, ...],
+    lifts: bool,
     no_build: bool,
     allow_shrink: bool,
     workers: int | None,
@@ -53,7 +57,8 @@ def command(
     An ID names a document, never a version: `indexmill gc` removes old versions. The command shows what it will
     withdraw and remove, and asks for confirmation unless --yes is given.
 
-    This cannot be undone: later builds exclude the documents, even if the corpus still has them. If the newest
+    This cannot be undone: later builds exclude the documents, even if the corpus still has them, until
+    `indexmill forget --lift ID` lets a document with this id in again; nothing that was removed returns. If the newest
     version contains any of them, the configured corpus is built and published without them. Then every older version
     that contains any of them is withdrawn, aliases that point to it move to the newest version, and everything that
     could contain a trace is removed immediately. Exported copies cannot be reached; they are listed.
@@ -66,6 +71,9 @@ def command(
     except UnicodeEncodeError:
         raise BadInput("an id is not UTF-8, as document ids are; nothing was done") from None
     store = store_of(options)
+    if lifts:
+        _lift(options, store, ids, dry_run=dry_run)
+        return
     if dry_run:
         with Waiting("looking for the documents in every version", only_terminals=True):
             search = Search(store, ids)
@@ -99,6 +107,23 @@ def command(
     removed = record.model_dump(mode="json")
     lines = _lines(ids, known_ids, removed, dry_run=False, build=False)
     _print(options, ids, known_ids, removed, lines, dry_run=False, build=False)
+
+
+def _lift(options: Options, store: Store, ids: tuple[str, ...], *, dry_run: bool) -> None:
+    forgotten = tombstones.forgotten(store)
+    names = {document_id: one_line(escaped(document_id)) for document_id in ids}
+    if not any(document_id in forgotten for document_id in ids):
+        raise BadInput(f"{', '.join(names.values())}: not forgotten in {store.url}, so nothing was done")
+    lifted = tuple(name for name in names if name in forgotten) if dry_run else lift(store, ids)
+    may = "may include" if not dry_run else "would include"
+    lines = [
+        f"{shown}: later builds {may} a document with this id again; what was removed stays removed"
+        if document_id in lifted
+        else f"{shown}: not forgotten"
+        for document_id, shown in names.items()
+    ]
+    unknown = [document_id for document_id in names if document_id not in lifted]
+    print_result(options, {"dry_run": dry_run, "lifted": list(lifted), "unknown": unknown}, lines)
 
 
 def _counted(forgetting: Forgetting) -> dict[str, Any]:

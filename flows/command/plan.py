@@ -59,15 +59,20 @@ def command(
 
 
 def _lines(plan: Plan) -> list[str]:
+    from tasks.stages.ingest.refused import EMPTY
+
     documents = plan.documents
     changes = (
         f"{documents.added} added, {documents.changed} changed, {documents.removed} removed, {documents.moved} moved"
     )
     start = f"version {plan.parent.version}" if plan.parent else "an empty store"
     lines = [f"from {start}", f"documents: {changes}, {documents.unchanged} unchanged"]
-    if plan.refused:
-        reasons = ", ".join(f"{count} {reason}" for reason, count in plan.refused.items())
-        lines.append(f"refused rows: {sum(plan.refused.values())} ({reasons})")
+    refused = {reason: count for reason, count in plan.refused.items() if reason != EMPTY}
+    if refused:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in refused.items())
+        lines.append(f"refused rows: {sum(refused.values())} ({reasons})")
+    if EMPTY in plan.refused:
+        lines.append(f"files without text: {plan.refused[EMPTY]}")
     if not plan.publishes:
         return [*lines, f"nothing to do: {start} is up to date"]
     lines += _table(plan)

@@ -22,7 +22,7 @@ from indexmill.mistakes import allowed_values
 from indexmill.retrieve.passage_rows import passages_of
 from indexmill.telemetry import stage
 from indexmill.text.canonical_names import canonical_name
-from indexmill.text.normalise import parted
+from indexmill.text.normalise import HIDDEN, parted
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -287,9 +287,10 @@ def check_count(name: str, count: object) -> int:
 
 
 def check_question(question: object) -> str:
-    """Return the question, stripped of surrounding white space, with very long runs of combining characters broken up.
+    """Return the question without surrounding white space and hidden characters (`indexmill.text.normalise.HIDDEN`).
 
-    Raises BadInput if it is not valid Unicode text or is longer than MOST_CHARACTERS.
+    Very long runs of combining characters are broken up. Raises BadInput if it is not valid Unicode text or is longer
+    than MOST_CHARACTERS.
     """
     if not isinstance(question, str):
         raise BadInput(f"a question is {question!r}; expected a str")
@@ -302,7 +303,7 @@ def check_question(question: object) -> str:
         question.encode("utf-8")
     except UnicodeEncodeError as error:
         raise BadInput(f"a question is not valid Unicode text (character {error.start}): {question!r}") from error
-    return parted(question.strip())
+    return parted(HIDDEN.sub("", question).strip())
 
 
 def check_names(names: object, questions: int) -> list[list[str]]:

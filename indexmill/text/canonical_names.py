@@ -22,7 +22,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.text.normalise import normalise
+from indexmill.text.normalise import INVISIBLE, normalise
 
 MAX_NAME_LENGTH = 200
 """The maximum length of a canonical name in characters; a longer string is text, not a name, and has no key."""
@@ -109,7 +109,7 @@ def _fold(text: str) -> str:
     if text.isascii():
         name = text.lower().replace("`", "'")
     else:
-        name = normalise("NFKD", text).casefold()
+        name = normalise("NFKD", INVISIBLE.sub("", text)).casefold()
         name = _ACCENTS.sub("", normalise("NFKD", name))
         name = normalise("NFKC", name)
         name = _QUOTES.sub("'", name).replace(_PLUS_PLUS, " ").replace(_SHARP, " ")

@@ -1,4 +1,4 @@
-"""Unicode normalisation in time linear in the text's length.
+"""Unicode normalisation in time linear in the text's length, and invisible characters.
 
 Python sorts the combining marks of a letter by insertion, so a hundred thousand marks on one letter take minutes.
 Unicode's Stream-Safe Text Format (UAX #15, section 13) has at most thirty in a row, more than any language needs.
@@ -10,6 +10,24 @@ from __future__ import annotations
 import re
 import unicodedata
 from typing import Literal
+
+INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180b-\u180e\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff]")
+"""Characters that are not part of a word's spelling: soft hyphens, spaces and joiners without width, variants, marks of
+direction. Texts without them are compared, not shown: emoji and some scripts need joiners."""
+
+_JOINING = (
+    "\u0600-\u08ff\u0900-\u0dff\u0f00-\u109f\u1780-\u18af\u1a00-\u1cff\u2190-\u2bff\u3030\u303d\u3297\u3299"
+    "\ua840-\uabff\ufb50-\ufdff\ufe0f\ufe70-\ufefc\U00010a00-\U00011fff\U0001e900-\U0001e95f\U0001f000-\U0001faff"
+)
+"""Emoji, and scripts in which joiners shape letters, such as Persian and those of India."""
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u1aaf\u1b00-\u1bff\ua980-\uaadf"
+"""Scripts of South East Asia, in which a space without width may separate words."""
+HIDDEN = re.compile(
+    rf"[\u00ad\u2060-\u2064\ufeff]|[\u200c\u200d](?<![{_JOINING}].)(?![{_JOINING}])"
+    rf"|\u200b(?:(?<![{_UNSPACED}].)|(?![{_UNSPACED}]))"
+)
+"""Characters to drop from texts and questions, in which they would hide a word: soft hyphens, and spaces and joiners
+without width, unless an emoji or the script needs them."""
 
 _MOST = 30
 _JOINER = "\N{COMBINING GRAPHEME JOINER}"

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 import Stemmer
 
-from indexmill.text.normalise import normalise
+from indexmill.text.normalise import INVISIBLE, normalise
 
 UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff"
@@ -39,7 +39,6 @@ _MARKS = ((0x300, 0x1E00), (0x20D0, 0x2100), (0x2CE0, 0x2E00), (0x302A, 0x30A0),
 """The Unicode blocks that contain combining marks, except those of rare historic scripts."""
 
 _ACCENTS = re.compile("[\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u065f\u0670]")
-_INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180b-\u180e\u200c-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff]")
 _RUNS = re.compile(f"[{UNSPACED}]+|[^{UNSPACED}]+")
 _POSSESSIVE = re.compile("['\u2019][sS]$")
 _APOSTROPHES = re.compile("['\u2019]")
@@ -85,7 +84,7 @@ def term_keys(terms: Iterable[str]) -> npt.NDArray[np.uint64]:
 def _tokens(text: str) -> list[str]:
     if text.isascii():
         return _patterns(False)[0].findall(text)
-    return _patterns(True)[0].findall(normalise("NFKC", _INVISIBLE.sub("", text)))
+    return _patterns(True)[0].findall(normalise("NFKC", INVISIBLE.sub("", text)))
 
 
 @lru_cache(maxsize=2)

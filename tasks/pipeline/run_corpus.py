@@ -34,9 +34,11 @@ from tasks.stages.ingest.known import PreviousReading, known_of, reading_record
 from tasks.stages.ingest.listing import list_again, list_corpus
 from tasks.stages.ingest.part import IngestSettings
 from tasks.stages.ingest.refused import (
+    EMPTY,
     TEMPORARY,
     example_of,
     failed_files,
+    failures_of,
     files_refused_for,
     no_document,
     reasons_of,
@@ -84,13 +86,14 @@ class RunCorpus:
         refused = self.forgotten.without(shard_plan.quarantine_of(plan, self._folder))
         runs.add_quarantine(self._runner.store, self._runner.run_id, "ingest", refused, anew=again)
         self._remember(sources, plan, results)
-        self._count(plan, refused)
-        if refused.num_rows and self._configuration.run.strict:
-            raise BadInput(summary_of(refused, " and --strict is on"))
-        self._refuse_many_failures(plan, refused)
+        failures = failures_of(refused)
+        self._count(plan, refused, failures)
+        if failures.num_rows and self._configuration.run.strict:
+            raise BadInput(summary_of(failures, " and --strict is on"))
+        self._refuse_many_failures(plan, failures)
         if not plan.documents and self._runner.parent is None:
             raise BadInput(no_document(refused))
-        self._compare_with_parent(plan, sources.empty, refused)
+        self._compare_with_parent(plan, sources.empty, failures)
         return plan
 
     def take(self, shards: Sequence[shard_plan.Shard]) -> None:
@@ -304,7 +307,7 @@ class RunCorpus:
             plan.fingerprint,
             self._settings,
             [file for file in sources.files if file.name not in unsure and file.document_name not in self.forgotten],
-            frozenset(plan.front_matter_left_out),
+            plan.metadata_left_out,
             shard_plan.known_rows(self._folder),
             self.forgotten.without(refused),
             {source: cursor for source, cursor in cursors.items() if cursor is not None},
@@ -365,22 +368,24 @@ class RunCorpus:
             runner.progress.advance("ingest")
         return scanned
 
-    def _count(self, plan: shard_plan.ShardPlan, refused: pa.Table) -> None:
+    def _count(self, plan: shard_plan.ShardPlan, refused: pa.Table, failures: pa.Table) -> None:
         """Count the documents in the report, and warn of unread files and front matter."""
         report, progress = self._runner.report, self._runner.progress
         counts = report.stage("ingest").counts
-        totals = {"documents": plan.documents, "quarantined": refused.num_rows, "repeats": plan.repeats}
+        totals = {"documents": plan.documents, "quarantined": failures.num_rows, "repeats": plan.repeats}
         totals |= {"forgotten": plan.forgotten, "changed_while_read": len(plan.changed)}
+        totals["empty_files"] = refused.num_rows - failures.num_rows
         for name in totals:  # counts from an earlier reading, which included documents that a stage cannot process
             counts.pop(name, None)
         counts |= totals
         report.refused = Counter(refused.column("reason").to_pylist())
         report.changed_files = plan.changed
-        if left_out := plan.front_matter_left_out:
-            counts["front_matter_left_out"] = len(left_out)
+        if left_out := plan.metadata_left_out:
+            counts["metadata_left_out"] = sum(left_out.values())
             progress.warn(
-                f"the front matter of {gates.first_of(left_out)} was left out (not YAML, over a limit, or values that "
-                "JSON cannot represent): the text is in the index, with the first heading as title and without metadata"
+                f"metadata in {gates.first_of(tuple(left_out))} were left out (front matter that is not YAML or over a "
+                "limit, or values that JSON cannot represent, such as bytes): the documents are in the index with "
+                "the rest of their metadata"
             )
         if failed := failed_files(refused):
             progress.warn(
@@ -390,7 +395,8 @@ class RunCorpus:
 
     def _refuse_many_failures(self, plan: shard_plan.ShardPlan, refused: pa.Table) -> None:
         """Raise GateRefused if too many rows were rejected: the corpus or its reader must have changed."""
-        most, failed = self._configuration.run.max_failed_share, sum(plan.refused.values())
+        most = self._configuration.run.max_failed_share
+        failed = sum(plan.refused.values()) - plan.refused.get(EMPTY, 0)
         rows = failed + plan.documents + plan.repeats
         if failed > max(most * rows, gates.FEW):
             raise GateRefused(

@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock, reference
 from markdown_it.token import Token
 from numpy.typing import NDArray
 
@@ -56,6 +57,13 @@ _TAG = re.compile(
 _AUTOLINK = re.compile(r"<[A-Za-z][A-Za-z0-9+.-]{1,31}:[^\s<>]{0,2000}+>|<[\w.+-]{1,64}@[\w.-]{1,255}>")
 _ENTITY = re.compile(r"&(?:#[xX][0-9a-fA-F]{1,6}|#[0-9]{1,7}|[A-Za-z][A-Za-z0-9]{1,31});")
 _PIPE = re.compile(r"(?<!\\)\|")
+_FOOTNOTE = re.compile(r"\[\^[^\]\s]{1,200}\]:")
+_HEADING_END = re.compile(
+    r"""(?<=[^\s\\])(?:\s*+(?:\{:?\s*+(?:(?:\#[^\s{}]++|\.[^\W\d_][^\s{}]*+|[\w-]++=(?:"[^"{}]*+"|[^\s{}"]++)|-)\s*+)++\}
+    |\{/\*\s*+\#[^\s{}]++\s*+\*/\}|\[[¶\#§🔗]?\]\(\#[^()\s]*+(?:\s++"[^"]*+")?\)|[¶🔗\uf0c1]++))++\s*$""",
+    re.VERBOSE,
+)
+_LONGEST_END = 500
 _UNREAD = frozenset({"script", "style", "template"})
 _PARTS = (  # noqa: SIM905
     "address article aside blockquote body caption details div dl fieldset figcaption figure footer form head header "
@@ -636,7 +644,15 @@ def _tagged(text: str) -> _Read:
 @cache
 def _parser() -> MarkdownIt:
     parser = MarkdownIt("commonmark").enable("table")
+    parser.block.ruler.at("reference", _definition, {"alt": ["paragraph"]})
     return parser.disable(["inline", "text_join"])
+
+
+def _definition(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Read the definition of a link's target. A footnote, which CommonMark lacks, is a paragraph of its own."""
+    if _FOOTNOTE.match(state.src, state.bMarks[start] + state.tShift[start]):
+        return silent
+    return not silent and reference(state, start, end, silent)
 
 
 def _markdown(plain: _PlainText) -> None:
@@ -703,9 +719,10 @@ def _block(
         plain.code(spans if token.content else [], outer)
         return
     block_lines = _Lines(document, spans)
-    read = _tagged(block_lines.text) if token.type == "html_block" else _inline(block_lines.text, references)
+    shown = block_lines.text[: heading_end(block_lines.text)] if level else block_lines.text
+    read = _tagged(shown) if token.type == "html_block" else _inline(shown, references)
     if level:
-        pieces = _edited(block_lines, 0, len(block_lines.text), sorted(read.edits))
+        pieces = _edited(block_lines, 0, len(shown), sorted(read.edits))
         plain.block(pieces, outer, HEADING + 6 - level, level=level, is_prose=False)
     else:
         plain.split(block_lines, read, outer, strength)
@@ -727,6 +744,12 @@ def _strength(document: str, lines: Sequence[tuple[int, int]], number: int) -> i
     """Return the strength of the break before a line: PARAGRAPH after a blank line, otherwise ITEM."""
     blank = number == 0 or not document[slice(*lines[number - 1])].strip(" \t>")
     return PARAGRAPH if blank else ITEM
+
+
+def heading_end(text: str) -> int:
+    """Return the length of a heading without the id, classes or permalink at its end, such as `{#install .wide}`."""
+    end = _HEADING_END.search(text, max(0, len(text) - _LONGEST_END))
+    return len(text) if end is None else end.start()
 
 
 def _row(plain: _PlainText, lines: Sequence[tuple[int, int]], number: int, references: Mapping[str, object]) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 import indexmill
 from flows.build_run import run_build
-from flows.forget import forget
+from flows.forget import forget, lift
 from indexmill.command import main
 from indexmill.errors import BadInput, IndexmillError, LeaseLost, SnapshotNotFound, StoreError
 from indexmill.store.canonical import digest_of
@@ -24,8 +24,8 @@ from indexmill.store.reader import StoreReader
 from indexmill.store.verify import verify
 from schemas.config import Configuration
 from storage import refs, runs, tombstones
-from storage.folder import open_folder
-from storage.forget import ForgetRecord
+from storage.folder import init_folder, open_folder
+from storage.forget import ForgetRecord, LiftRecord
 from storage.lease import acquire
 from tasks.core.executor import InlineExecutor
 from tasks.pipeline.build import Build
@@ -344,6 +344,42 @@ def test_the_command_rehearses_and_forgets(
     assert "versions withdrawn: none" in out
     assert "out of reach: version 3, exported to /mnt/copy-3" in out
     assert "a final search of the store found no trace of them" in out
+
+
+def test_the_command_lets_an_id_in_again(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = quick / "store"
+    store = init_folder(root)
+    tombstones.put(store, ["docs/a.md", "b"], run_id="run", created="2026-01-31T02:00:00Z")
+    assert main(["forget", "--lift", "c", "--store", str(root)]) == 2
+    assert "c: not forgotten in" in capsys.readouterr().err
+    assert main(["forget", "--lift", "docs/a.md", "--store", str(root), "--dry-run"]) == 0
+    assert capsys.readouterr().out.startswith("docs/a.md: later builds would include a document with this id again")
+    assert "docs/a.md" in tombstones.forgotten(store)
+    assert main(["forget", "--lift", "docs/a.md", "c", "--store", str(root), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"dry_run": False, "lifted": ["docs/a.md"], "unknown": ["c"]}
+    forgotten = tombstones.forgotten(store)
+    assert ("docs/a.md" in forgotten, "b" in forgotten) == (False, True)
+    (name,) = store.list("forgotten/")
+    assert LiftRecord.from_bytes(store.get(name), name).lifted == (tombstones.document_digest("docs/a.md"),)
+
+
+@pytest.mark.slow
+def test_a_new_file_at_the_path_of_a_forgotten_one_is_let_in_once_it_is_lifted(quick: Path) -> None:
+    root, folder = quick / "store", quick / "docs"
+    folder.mkdir()
+    for name, (_, words) in documents(4, words=60).items():
+        (folder / f"{name.replace('/', '-')}.md").write_text(words, encoding="utf-8")
+    (folder / "a.md").write_text("Lady Zanzaqua painted the old bridge.", encoding="utf-8")
+    chosen = settings(root, folder)
+    build(chosen)
+    store = open_folder(root)
+    forget(store, ["a.md"], build=lambda: build(chosen))
+    (folder / "a.md").write_text("A new page about the mill.", encoding="utf-8")
+    assert build(chosen).forgotten == 1
+    assert lift(store, ["a.md"]) == ("a.md",)
+    assert (build(chosen).published, build(chosen).published) == (True, False)
+    with indexmill.open(root) as snapshot:
+        assert "a.md" in snapshot.table("documents").column("document_id").to_pylist()
 
 
 @pytest.mark.slow

@@ -365,6 +365,10 @@ def test_a_question_has_a_length(store: Path) -> None:
     assert isinstance(ran.exception, BadInput)
 
 
+def test_hidden_characters_of_a_question_are_dropped() -> None:
+    assert check_question(" Who built Halber\u200bstadt? 👩\u200d💻") == "Who built Halberstadt? 👩\u200d💻"
+
+
 @pytest.mark.slow
 def test_a_run_of_combining_marks_is_broken_up() -> None:
     short = "ho\u0316\u0301ly " + "e" + "\u0316\u0301" * 15

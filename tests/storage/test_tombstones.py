@@ -39,6 +39,22 @@ def test_what_was_made_of_a_forgotten_document_is_named_too(store: FolderStore) 
     assert "passage" not in forgotten
 
 
+def test_a_lifted_id_may_return_but_nothing_made_of_the_forgotten_document(store: FolderStore) -> None:
+    derived = {"doc": [tombstones.document_digest("passage")]}
+    tombstones.put(store, ["doc"], run_id="run", created=CREATED, derived=derived)
+    assert tombstones.lift(store, ["doc", "other", "doc"], created=CREATED) == ("doc",)
+    assert tombstones.lift(store, ["doc"], created=CREATED) == ()
+    forgotten = tombstones.forgotten(store)
+    assert ("doc" in forgotten, forgotten.names(["doc"]), forgotten.names(["passage"])) == (False, False, True)
+    assert forgotten.id_hashes == frozenset()
+    table = rows({"document_id": "doc"})
+    assert forgotten.without(table) is table
+    later = {"doc": [tombstones.document_digest("later")]}
+    assert tombstones.put(store, ["doc"], run_id="later", created=CREATED, derived=later) == 1
+    again = tombstones.forgotten(store)
+    assert ("doc" in again, again.names(["passage"]), again.names(["later"])) == (True, True, True)
+
+
 def test_refused_rows_of_a_forgotten_document_are_left_out(store: FolderStore) -> None:
     long = "n" * 400
     tombstones.put(store, ["doc 7", "a.md", long], run_id="run", created=CREATED)

@@ -24,10 +24,11 @@ from indexmill.retrieve.filters import Filter
 from indexmill.text.canonical_names import canonical_words
 from indexmill.text.terms import Analyser
 from schemas.config import SplitSettings
+from schemas.corpus import FieldNames
 from tasks.stages.extract.extraction_tables import MentionTexts
 from tasks.stages.extract.extractive import extract_all
-from tasks.stages.ingest import readers
-from tasks.stages.ingest.formats import front_matter, notebook
+from tasks.stages.ingest.documents import SourceRow, document_of
+from tasks.stages.ingest.formats import front_matter, notebook, title_filter
 from tasks.stages.recognise.rules import recognise
 from tasks.stages.recognise.subjects import subjects_of
 from tasks.stages.split.split import split
@@ -63,11 +64,13 @@ def _filter(text: str) -> None:
 
 
 FUNCTIONS: dict[str, Callable[[str], object]] = {
-    "the first heading": readers._first_heading,
-    "a notebook's heading": notebook._first_heading,
+    "the first heading": title_filter.first_heading,
+    "a title": lambda text: title_filter.title_of(text, stated=True),
+    "a text": lambda text: document_of(SourceRow(1, {"id": "a", "text": text}), FieldNames(), 1 << 30),
     "what a notebook printed": notebook._plain,
     "front matter": lambda text: front_matter.split_front_matter(f"---\n{text}"),
     "lines of front matter": front_matter.looks_like_yaml,
+    "broken front matter": lambda text: front_matter.read_front_matter(f"---\n: [{text}\n---\n"),
     "guess": guess,
     "link words": link_words,
     "Markdown": lambda text: visible(text, "markdown"),
@@ -109,7 +112,10 @@ MARKUP = [
 # What was quadratic once, and marks of markup: a function, and the beginning, the unit and the end of the text.
 KNOWN = [
     ("the first heading", "# a", " ", "x"),
-    ("a notebook's heading", "# a", " ", "x"),
+    ("a title", "a", "{#a ", "x"),
+    ("a title", "a", "{.", "x"),
+    ("a text", "\u200c", "\u200d\u200b", "x"),
+    ("broken front matter", "", "a:\n", ""),
     ("what a notebook printed", "a\r", "x", ""),
     ("Markdown", "[a](", " ", "x"),
     ("Markdown", "[a](b", " ", "x"),

@@ -155,7 +155,7 @@ def _read(plain: Plain) -> list[str]:
 
 STAGE: Stage[PostingsSettings] = Stage(
     "bm25",
-    version=3,
+    version=4,
     compute=lambda part: Outputs(packs={"bm25": _postings(part)}),
     libraries=("PyStemmer", "numpy"),
     expensive=True,

@@ -2,7 +2,8 @@
 
 A document depends neither on the order of records in a file nor on the file, except that the names of partition folders
 give columns (`lake_folders`): `source` comes from the record itself. Texts stay unchanged, except that Windows line
-endings become LF; locations are adjusted accordingly.
+endings become LF, and that invisible characters which would hide a word are dropped; locations are adjusted
+accordingly.
 
 Page locations are as untrusted as the text. An invalid box (a side that is not a finite number, or sides in the wrong
 order) is dropped, since the page alone suffices for a citation. Starts that do not ascend or are beyond the text, and
@@ -18,22 +19,24 @@ import math
 import re
 import uuid
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from indexmill.retrieve.rights import Access, groups_of
 from indexmill.store.canonical import canonical_json, digest_of_texts
+from indexmill.text.normalise import HIDDEN
 from schemas.corpus import EVERYTHING_ELSE, AccessSettings, FieldNames
 
 REASONS: dict[str, str] = {
     "bad-access": "the field that says who may read the document is missing, or names no group; see corpus.access",
     "bad-columns": "a CSV or Parquet file lacks the columns of id or text, or has too many; or a CSV row has others",
     "bad-id": "the id is neither a string nor a number, or is longer than 1024 bytes",
-    "bad-metadata": "metadata that JSON cannot hold, such as NaN or bytes, or that is not an object",
+    "bad-metadata": "metadata that is not an object, or that JSON cannot hold, such as whole numbers of 14,001 bits",
     "bad-name": "the file's name, or that of a folder above it, is not UTF-8",
     "bad-op": "an event of a change feed is neither an upsert nor a delete",
     "duplicate-id": "another row has this id and another content; the smallest content hash is kept",
+    "empty-file": "the file has no text, such as a page of front matter alone; it does not count as a failure",
     "encrypted": "the file is locked with a password",
     "hostile-file": "entities that expand, entries that lead outside of their archive, or the like: see the detail",
     "link-outside": "the file is a link that leads outside the corpus; see corpus.follow_links",
@@ -68,6 +71,9 @@ _MAX_PAGE = (1 << 31) - 1  # the largest int32
 _FARTHEST = 100_000.0  # the largest side of a box, in points: 35 m, beyond any page
 _DETAIL = 300
 
+_DROPPED = re.compile(rf"\r(?=\n)|{HIDDEN.pattern}")
+"""Characters that are not part of a document's text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -88,8 +94,8 @@ class SourceRow:
     """One record of a file.
 
     line: the line, Parquet row or array element, counted from 1; None for a whole file. place: the beginning of a
-    rejection's detail if `line` alone does not identify the record. front_matter_left_out: True if the front matter was
-    dropped because it cannot be read. locations: the locations of an extracted text.
+    rejection's detail if `line` alone does not identify the record. front_matter_left_out: True if the front matter, or
+    some of its lines, cannot be read. locations: the locations of an extracted text.
     """
 
     line: int | None
@@ -128,6 +134,7 @@ class Document:
     content_hash: str  # SHA-256 of title, text, source, metadata and the locations, if any; 64 hex digits
     size: int  # bytes of title and text
     locations: tuple[Location, ...] = ()  # of an extracted text, ascending
+    metadata_left_out: bool = False  # whether metadata, or some values, were left out
 
 
 class _RefusedError(Exception):
@@ -147,7 +154,7 @@ def document_of(
         locations = _locations(row.locations, row.record[fields.text]) if row.locations else ()
         title = _title(row.record.get(fields.title)) if fields.title is not None else ""
         source_field, source = _source(row.record, fields.source)
-        metadata = _metadata(row.record, fields, source_field, max_document_bytes)
+        metadata, lost = _metadata(row.record, fields, source_field, max_document_bytes)
         title_size = len(_encoded(title, "title"))
         if title_size > MAX_TITLE_BYTES:
             raise _RefusedError("too-large", f"the title is {title_size:,} bytes; the limit is {MAX_TITLE_BYTES:,}")
@@ -157,12 +164,13 @@ def document_of(
             sizes = f"{whole} bytes of title, text and metadata"
             raise _RefusedError("too-large", f"{sizes}; the limit is {max_document_bytes}")
         if access is not None:
-            _check_access(metadata, access, row)
+            _check_access(metadata, access, row, lost)
     except _RefusedError as refused:
         return RejectedRow(row.line, document_id, refused.reason, row.place + refused.detail)
     places = [json.dumps([(at.start, at.page, at.box) for at in locations])] if locations else []
     content_hash = digest_of_texts(title, text, source or "", metadata, *places)
-    return Document(document_id, title, text, source, metadata, content_hash, size, locations)
+    left_out = row.front_matter_left_out or bool(lost)
+    return Document(document_id, title, text, source, metadata, content_hash, size, locations, left_out)
 
 
 def clip(text: str, most: int = _DETAIL) -> str:
@@ -174,7 +182,7 @@ def clip(text: str, most: int = _DETAIL) -> str:
 
 
 def _identifier(record: Mapping[str, Any], field: str) -> str:
-    value = record.get(field)
+    value = _readable(record, field)
     if value is None:
         raise _RefusedError("no-id", f"field {field!r} is missing or null; found {clip(', '.join(record), 150)}")
     if isinstance(value, bool) or not isinstance(value, str | int | float | decimal.Decimal | uuid.UUID):
@@ -187,31 +195,49 @@ def _identifier(record: Mapping[str, Any], field: str) -> str:
     return name
 
 
+def _readable(record: Mapping[str, Any], field: str) -> Any:
+    """Return the value of a field that a document needs. Raises for a value that is an error of its reader."""
+    value = record.get(field)
+    if isinstance(value, Exception):
+        reason = "not-utf8" if isinstance(value, UnicodeDecodeError) else "bad-metadata"
+        raise _RefusedError(reason, f"field {field!r}: {type(value).__name__}: {value}")
+    return value
+
+
 def _number(value: int | float | decimal.Decimal, reason: str) -> str:
     """Return a number as decimal digits, for an id. 7 and 7.0 give the same id, as JSON does not distinguish them."""
     if isinstance(value, int):
         return str(value)
-    if not math.isfinite(value):
+    if not _is_finite(value):
         raise _RefusedError(reason, f"{value} is not a number that JSON can hold")
     if value == int(value):
         return str(int(value))
     return format(decimal.Decimal(repr(value)) if isinstance(value, float) else value, "f")
 
 
+def _is_finite(value: float | decimal.Decimal) -> bool:
+    return value.is_finite() if isinstance(value, decimal.Decimal) else isinstance(value, int) or math.isfinite(value)
+
+
 def _text(record: Mapping[str, Any], field: str) -> str:
-    value = record.get(field)
+    value = _readable(record, field)
     if value is None:
         raise _RefusedError("no-text", f"field {field!r} is missing or null; found {clip(', '.join(record), 150)}")
     if not isinstance(value, str):
         raise _RefusedError("not-text", f"expected a string in field {field!r}, found {type(value).__name__}")
-    if not value.strip():
+    text = _shown(value)
+    if not text.strip():
         raise _RefusedError("no-text", f"field {field!r} is empty")
-    return value.replace("\r\n", "\n")
+    return text
+
+
+def _shown(text: str) -> str:
+    return text.replace("\r\n", "\n") if text.isascii() else _DROPPED.sub("", text)
 
 
 def _locations(locations: Sequence[Location], raw: str) -> tuple[Location, ...]:
-    """Adjust locations to LF line endings; of several with one start, the last counts. raw: the original text."""
-    ends = [match.start() for match in re.finditer("\r\n", raw)] if "\r" in raw else []
+    """Adjust locations to dropped characters; of several with one start, the last counts. raw: the original text."""
+    dropped = [match.start() for match in _DROPPED.finditer(raw)] if "\r" in raw or not raw.isascii() else []
     before = 0
     valid: list[Location] = []
     for location in locations:
@@ -221,7 +247,7 @@ def _locations(locations: Sequence[Location], raw: str) -> tuple[Location, ...]:
         if not 1 <= location.page <= _MAX_PAGE:
             raise _RefusedError("unreadable-file", f"a location names page {location.page}, which cannot exist")
         before = location.start
-        place = Location(location.start - bisect_left(ends, location.start), location.page, _box(location.box))
+        place = Location(location.start - bisect_left(dropped, location.start), location.page, _box(location.box))
         if valid and valid[-1].start == place.start:
             valid.pop()
         if location.start < len(raw) and not (valid and (valid[-1].page, valid[-1].box) == (place.page, place.box)):
@@ -241,10 +267,10 @@ def _title(value: Any) -> str:
     if isinstance(value, bool):
         return ""
     if isinstance(value, int | float | decimal.Decimal):
-        return _number(value, "bad-metadata")
+        return _number(value, "bad-metadata") if _is_finite(value) else ""
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
-    return value.replace("\r\n", "\n").strip() if isinstance(value, str) else ""
+    return _shown(value).strip() if isinstance(value, str) else ""
 
 
 def _source(record: Mapping[str, Any], fields: tuple[str, ...]) -> tuple[str | None, str | None]:
@@ -257,7 +283,10 @@ def _source(record: Mapping[str, Any], fields: tuple[str, ...]) -> tuple[str | N
     return None, None
 
 
-def _metadata(record: Mapping[str, Any], fields: FieldNames, source_field: str | None, most_bytes: int) -> str:
+def _metadata(
+    record: Mapping[str, Any], fields: FieldNames, source_field: str | None, most_bytes: int
+) -> tuple[str, frozenset[str]]:
+    """Return the metadata as canonical JSON, and the names of the fields of which values were left out."""
     used = {fields.id, fields.title, fields.text, source_field}
     if fields.metadata == EVERYTHING_ELSE:
         values = {name: value for name, value in record.items() if name not in used}
@@ -270,16 +299,20 @@ def _metadata(record: Mapping[str, Any], fields: FieldNames, source_field: str |
     else:
         values = {name: record[name] for name in fields.metadata if name in record}
     if not values:
-        return "{}"
+        return "{}", frozenset()
     try:
-        return canonical_json(_Plain(most_bytes).value(values, 0)).decode("utf-8").removesuffix("\n")
+        plain_values = _Plain(most_bytes)
+        metadata = canonical_json(plain_values.value(values, 0)).decode("utf-8").removesuffix("\n")
+        return metadata, frozenset(plain_values.left_out)
     except UnicodeEncodeError as error:
         raise _RefusedError("lone-surrogate", f"in the metadata: {error.reason}") from error
 
 
-def _check_access(metadata: str, access: AccessSettings, row: SourceRow) -> None:
+def _check_access(metadata: str, access: AccessSettings, row: SourceRow, lost: Collection[str]) -> None:
     if row.front_matter_left_out:
         raise _RefusedError("bad-access", "the front matter, which may say who may read the document, cannot be read")
+    if access.field in lost:
+        raise _RefusedError("bad-access", f"field {access.field!r} has a value that JSON cannot hold")
     try:
         groups_of(json.loads(metadata), Access(access.field, access.required))
     except ValueError as error:
@@ -300,20 +333,33 @@ def _object(value: Any, field: str) -> dict[str, Any]:
     return dict(value)
 
 
-def plain(metadata: Mapping[Any, Any], most: int) -> dict[str, Any]:
-    """Return metadata as plain JSON. Raises ValueError if impossible, or for more than `most` values and characters."""
+def plain(metadata: Mapping[Any, Any], most: int) -> tuple[dict[str, Any], bool]:
+    """Return metadata as plain JSON, and whether values were left out.
+
+    Raises ValueError if it is impossible, or for more than `most` values and characters.
+    """
+    plain_values = _Plain(most)
     try:
-        value: dict[str, Any] = _Plain(most).value(metadata, 0)
+        return plain_values.value(metadata, 0), bool(plain_values.left_out)
     except _RefusedError as refused:
         raise ValueError(refused.detail) from refused
-    return value
+
+
+_LEFT_OUT = object()
 
 
 class _Plain:
-    """Converts metadata to plain JSON values, up to a limit: YAML's aliases can stand for billions of values."""
+    """Converts metadata to plain JSON values, up to a limit: YAML's aliases can stand for billions of values.
+
+    Numbers that JSON lacks, such as NaN, become null. Values that JSON cannot represent, such as bytes and errors of
+    a reader, are left out.
+    left_out: the outermost keys of their fields.
+    """
 
     def __init__(self, most: int) -> None:
         self._remaining = most
+        self._field = ""
+        self.left_out: set[str] = set()
 
     def value(self, value: Any, depth: int) -> Any:
         self._remaining -= 1
@@ -330,24 +376,30 @@ class _Plain:
             if "\x00" in value:
                 raise _RefusedError("nul", "in the metadata")
             return value
+        if isinstance(value, float | decimal.Decimal) and not _is_finite(value):
+            return None
         if isinstance(value, float):
-            if not math.isfinite(value):
-                raise _RefusedError("bad-metadata", f"{value} is not a number that JSON can hold")
             return value
         if isinstance(value, Mapping):
-            plain = {self._key(key): self.value(inner, depth + 1) for key, inner in value.items()}
-            if len(plain) < len(value):
-                raise _RefusedError("bad-metadata", "two keys are equal as strings")
-            return plain
+            plain: dict[str, Any] = {}
+            for key, inner in value.items():
+                name = self._key(key)
+                self._field = self._field if depth else name
+                if name in plain:
+                    raise _RefusedError("bad-metadata", "two keys are equal as strings")
+                plain[name] = self.value(inner, depth + 1)
+            return {name: inner for name, inner in plain.items() if inner is not _LEFT_OUT}
         if isinstance(value, list | tuple):
-            return [self.value(inner, depth + 1) for inner in value]
+            items = [self.value(inner, depth + 1) for inner in value]
+            return [item for item in items if item is not _LEFT_OUT]
         if isinstance(value, datetime.date | datetime.time):
             return value.isoformat()
         if isinstance(value, datetime.timedelta):
             return value.total_seconds()
         if isinstance(value, decimal.Decimal | uuid.UUID):
             return str(value)
-        raise _RefusedError("bad-metadata", f"JSON cannot represent {type(value).__name__}")
+        self.left_out.add(self._field)
+        return _LEFT_OUT
 
     def _key(self, key: Any) -> str:
         if isinstance(key, bool) or not isinstance(key, str | int | datetime.date):

@@ -30,7 +30,7 @@ from tasks.stages.ingest.formats.format_registry import format_of
 from tasks.stages.ingest.source_files import RECORDS, SourceFile
 from tasks.stages.ingest.spill_files import CARRIED_ROW, of_files
 
-_READERS_VERSION = 1
+_READERS_VERSION = 2
 """Increment it whenever a reader of records, text, Markdown or HTML returns different rows for the same bytes."""
 
 _LIBRARIES = {"markdown": ("pyyaml",), "parquet": ("pyarrow",), "csv": ("pyarrow",)}
@@ -49,17 +49,17 @@ class KnownFile:
     kind: str
     token: str
     details: str
-    left_out: bool  # whether its front matter was left out
+    left_out: int  # documents whose metadata were left out
 
     @classmethod
-    def of(cls, file: SourceFile, *, left_out: bool) -> KnownFile:
+    def of(cls, file: SourceFile, *, left_out: int) -> KnownFile:
         """Return the record of a file."""
         details = digest_of(canonical_json(dict(file.details))) if file.details else ""
         return cls(file.source, utf8_name(file.path), file.name, file.kind, file.token, details, left_out)
 
 
 FILES = pa.schema(
-    pa.field(field.name, pa.bool_() if field.name == "left_out" else pa.string(), nullable=False)
+    pa.field(field.name, pa.int64() if field.name == "left_out" else pa.string(), nullable=False)
     for field in fields(KnownFile)
 )
 """The files that a version read; a row is a `KnownFile`."""
@@ -169,7 +169,7 @@ def reading_record(
     fingerprint: str,
     settings: CorpusSettings,
     files: Sequence[SourceFile],
-    left_out: frozenset[str],
+    left_out: Mapping[str, int],
     rows: pa.Table,
     refused: pa.Table,
     cursors: Mapping[str, Any],
@@ -181,7 +181,7 @@ def reading_record(
     """
     files = [file for file in files if file.token or file.source in cursors]
     names = {file.name for file in files}
-    known_files = [KnownFile.of(file, left_out=file.name in left_out) for file in files]
+    known_files = [KnownFile.of(file, left_out=left_out.get(file.name, 0)) for file in files]
     table = pa.table({name: [getattr(file, name) for file in known_files] for name in FILES.names}, FILES)
     rows, refused = of_files(rows, names), of_files(refused, names)
     return ReadingRecord(

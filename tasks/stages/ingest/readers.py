@@ -12,7 +12,6 @@ import csv
 import io
 import json
 import os
-import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -27,13 +26,13 @@ import zstandard
 
 from schemas.corpus import EVERYTHING_ELSE, CorpusSettings
 from tasks.stages.ingest.documents import RejectedRow, SourceRow, clip
-from tasks.stages.ingest.formats import front_matter
 from tasks.stages.ingest.formats.decompression import decompressed, refuse_expansion
-from tasks.stages.ingest.formats.extraction import ExtractionLimits, UnreadableError, fitting_title, read_text
+from tasks.stages.ingest.formats.extraction import ExtractionLimits, UnreadableError, read_text
 from tasks.stages.ingest.formats.format_registry import format_of
+from tasks.stages.ingest.formats.front_matter import read_front_matter
 from tasks.stages.ingest.formats.json_array import BrokenArrayError, elements
-from tasks.stages.ingest.formats.markdown_marks import heading_of
 from tasks.stages.ingest.formats.record_batches import records_of
+from tasks.stages.ingest.formats.title_filter import first_heading, title_of
 from tasks.stages.ingest.memory import lacks_memory
 from tasks.stages.ingest.source_files import MISNAMED, RECORDS, TEXT_KINDS, Kind, NoCorpusFile, SourceFile, open_source
 from tasks.stages.ingest.sources.source_interface import Deleted, Until
@@ -48,9 +47,6 @@ _ROWS, _ROWS_BYTES, _REPEATED = 64, 4 << 20, 256 << 20  # Parquet rows and bytes
 _ROW_BYTES = 64  # the overhead of a row, even of an empty row
 _BOM = b"\xef\xbb\xbf"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
-_UNDERLINE = re.compile(r" {0,3}(=+|-+)[ \t]*$")
 
 Rows = Iterator[SourceRow | RejectedRow]
 Records = Iterator[SourceRow | RejectedRow | Deleted | Until]
@@ -276,12 +272,8 @@ def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:
             texts = 0  # a column may be read as a dictionary, which stores a text once
             for record in records_of(batch):
                 number += 1
-                if isinstance(record, Exception):
-                    reason = "not-utf8" if isinstance(record, UnicodeDecodeError) else "bad-metadata"
-                    yield RejectedRow(number, None, reason, f"{type(record).__name__}: {record}")
-                else:
-                    texts += sum(len(value) for value in record.values() if isinstance(value, str))
-                    yield SourceRow(number, record)
+                texts += sum(len(value) for value in record.values() if isinstance(value, str))
+                yield SourceRow(number, record)
             expanded += max(texts, batch.nbytes) + _ROW_BYTES * batch.num_rows
             refuse_expansion(expanded, stream)
 
@@ -335,40 +327,16 @@ def _text(source: SourceFile, settings: CorpusSettings) -> Rows:
 def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
     """Yield the row of a Markdown file: title and metadata from front matter, or the first heading as the title.
 
-    Unreadable front matter, such as a template's, is dropped. Text between two rules that is not YAML stays text.
+    Lines of front matter that cannot be read, such as a template's, are dropped. Text between two rules that is not
+    YAML stays text.
     """
     text = _whole(source, settings.max_document_bytes)
-    metadata: dict[str, Any] = {}
-    left_out = False
-    if (split := front_matter.split_front_matter(text)) is not None:
-        front, body = split
-        try:
-            stated = front_matter.metadata_of(front)
-        except front_matter.FrontMatterError:
-            left_out = front_matter.looks_like_yaml(front)
-            stated = {} if left_out else None
-        if stated is not None:
-            metadata, text = stated, body
+    front = read_front_matter(text)
+    metadata, text, left_out = front or ({}, text, False)
     title = metadata.pop("title", None)
-    title = title if title not in (None, "") else _first_heading(text)
-    yield replace(_file_row(source, title, text, metadata), front_matter_left_out=left_out)
-
-
-def _first_heading(markdown: str) -> str:
-    """Return the first heading in either of Markdown's notations, outside code."""
-    fence = previous = ""
-    for line in markdown.splitlines():
-        mark = _FENCE.match(line)
-        if fence:
-            fence = "" if mark and mark[1].startswith(fence) else fence
-        elif mark:
-            fence = mark[1]
-        elif (heading := heading_of(line)) is not None:
-            return fitting_title(heading)
-        elif previous.strip() and _UNDERLINE.match(line):
-            return fitting_title(previous.strip())
-        previous = "" if fence else line
-    return ""
+    title = title_of(title) if isinstance(title, str) else title
+    title = first_heading(text) if title in (None, "") else title
+    yield _file_row(source, title, text, metadata, left_out=left_out)
 
 
 def _extracted(source: SourceFile, settings: CorpusSettings) -> Rows:
@@ -380,17 +348,20 @@ def _extracted(source: SourceFile, settings: CorpusSettings) -> Rows:
     limits = ExtractionLimits(settings.max_document_bytes, chosen.max_pages, chosen.max_expanded_bytes, chosen.ocr)
     with open_source(source) as stream:
         extracted = extract(stream, limits)
-    if not file_format.by_default and not extracted.text:
-        return  # many code files are empty, which is not an error of the corpus
     metadata = {**extracted.metadata, "format": file_format.kind}
     title = extracted.title or (source.document_name if file_format.titled_by_path else "")
-    yield replace(_file_row(source, title, extracted.text, metadata), locations=extracted.locations)
+    row = _file_row(source, title, extracted.text, metadata, left_out=extracted.front_matter_left_out)
+    yield replace(row, locations=extracted.locations) if isinstance(row, SourceRow) else row
 
 
-def _file_row(source: SourceFile, title: Any, text: str, metadata: dict[str, Any]) -> SourceRow:
+def _file_row(
+    source: SourceFile, title: Any, text: str, metadata: dict[str, Any], *, left_out: bool = False
+) -> SourceRow | RejectedRow:
     name = source.document_name
-    all_metadata = {**source.details, **metadata}
-    return SourceRow(None, {"id": name, "title": title, "text": text, "source": name, "metadata": all_metadata})
+    if not text.strip():
+        return RejectedRow(None, name, "empty-file", "it has no text")
+    record = {"id": name, "title": title, "text": text, "source": name, "metadata": {**source.details, **metadata}}
+    return SourceRow(None, record, front_matter_left_out=left_out)
 
 
 def _whole(source: SourceFile, most_bytes: int) -> str:

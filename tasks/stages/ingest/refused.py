@@ -18,6 +18,9 @@ _FIELDS = frozenset({"bad-columns", "no-id", "no-text", "not-text"})
 COSTLY = frozenset({"reader-failed", "too-slow"})
 """Temporary reasons for which another attempt on the same machine costs as much and is unlikely to succeed."""
 
+EMPTY = "empty-file"
+"""The reason for files without text, such as front matter alone. They are listed, but are not failures."""
+
 TEMPORARY = COSTLY | {"unreadable-file"}
 """Reasons that may be temporary: permissions, a network, memory that other processes used, a slow disk or processor.
 The next version reads these files again, so that it equals a build of an empty store.
@@ -27,6 +30,11 @@ The next version reads these files again, so that it equals a build of an empty 
 def files_refused_for(refused: pa.Table, reasons: Collection[str]) -> set[str]:
     """Return the files with a row (schema QUARANTINE) that was rejected for one of these reasons."""
     return set(_files(refused, _refused_for(refused, reasons)))
+
+
+def failures_of(refused: pa.Table) -> pa.Table:
+    """Return the rejected rows (schema QUARANTINE) that are failures."""
+    return refused.filter(pc.not_equal(refused["reason"], EMPTY))
 
 
 def failed_files(refused: pa.Table) -> list[str]:

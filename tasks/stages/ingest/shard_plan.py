@@ -97,7 +97,7 @@ class ShardPlan:
     changed: tuple[str, ...]
     scans: tuple[str, ...] = field(repr=False)
     forgotten: int = 0  # documents left out because they must be forgotten
-    front_matter_left_out: tuple[str, ...] = ()
+    metadata_left_out: Mapping[str, int] = field(default_factory=dict)  # documents by file
     lacking: tuple[str, ...] = ()  # unread files with documents that the previous version lacks
     with_forgotten: tuple[str, ...] = ()  # files with documents to forget
 
@@ -174,7 +174,7 @@ def plan(
         changed,
         tuple(result.name for result in scans),
         gone,
-        tuple(name for result in scans for name in result.front_matter_left_out),
+        {name: count for result in scans for name, count in result.metadata_left_out.items()},
         lacking,
         tuple(sorted(holding)),
     )

@@ -13,7 +13,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import groupby, islice
 from pathlib import Path
@@ -68,7 +68,7 @@ class ScanResult:
     refused: dict[str, int]  # by reason
     changed: tuple[str, ...]  # warning: files that changed while they were read; their rows are kept
     stale: tuple[str, ...] = ()  # files rejected because they were removed or replaced since they were listed
-    front_matter_left_out: tuple[str, ...] = ()  # warning: files whose front matter cannot be read
+    metadata_left_out: Mapping[str, int] = field(default_factory=dict)  # warning: documents by file; see `Document`
     until: Until = _WHOLE  # with a cursor, the last row of an id counts
 
 
@@ -104,7 +104,7 @@ def scan(
     position = [-1, 0] if position is None else position
     changed: list[str] = []
     stale: list[str] = []
-    left_out: list[str] = []
+    left_out: Counter[str] = Counter()
     until: Until | None = None
     with ExitStack() as opened:
         rows = _SpillWriter(name, folder, opened)
@@ -127,8 +127,8 @@ def scan(
                 if isinstance(result, Document):
                     result = with_language(result) if "language" in settings.file_metadata else result
                     rows.add(result, file.name, row.line)
-                    if isinstance(row, SourceRow) and row.front_matter_left_out:
-                        left_out.append(file.name)
+                    if result.metadata_left_out:
+                        left_out[file.name] += 1
                     continue
                 if file.kind == RECORDS and result.document_id is not None:
                     rows.add_gone(result.document_id, file.name)
@@ -140,22 +140,22 @@ def scan(
         position[0] = -1
         rows.flush()
     names = tuple(file.name for file in files)
-    noticed = tuple(changed), tuple(stale), tuple(left_out)
+    noticed = tuple(changed), tuple(stale), dict(left_out)
     return ScanResult(name, names, rows.documents, dict(rows.refused), *noticed, until or _WHOLE)
 
 
 def carry(
-    rows: pa.Table, refusals: pa.Table, files: Mapping[str, bool], spill_folder: str | os.PathLike[str]
+    rows: pa.Table, refusals: pa.Table, files: Mapping[str, int], spill_folder: str | os.PathLike[str]
 ) -> ScanResult:
     """Copy the previous version's rows of unchanged files, as if the files had been scanned now.
 
-    rows: schema CARRIED_ROW. refusals: schema QUARANTINE. files: by name, whether front matter was left out. The texts
-    stay in the previous version, where `documents_of` reads them.
+    rows: schema CARRIED_ROW. refusals: schema QUARANTINE. files: by name, the number of documents whose metadata were
+    left out. The texts stay in the previous version, where `documents_of` reads them.
     """
     rows = rows.sort_by([("published", "descending")])  # of equal rows the first is the document: it must have a text
-    left_out = tuple(sorted(name for name, without in files.items() if without))
+    left_out = {name: files[name] for name in sorted(files) if files[name]}
     result = _copied(CARRIED_SCAN, tuple(sorted(files)), rows, refusals, spill_folder)
-    return replace(result, front_matter_left_out=left_out)
+    return replace(result, metadata_left_out=left_out)
 
 
 def respill(
@@ -224,10 +224,11 @@ def ids_of(result: ScanResult, spill_folder: str | os.PathLike[str]) -> pa.Chunk
 def without(result: ScanResult, names: Collection[str], spill_folder: str | os.PathLike[str]) -> ScanResult:
     """Remove some files from a scan, as if it had not read them."""
     folder = Path(spill_folder)
-    per_file = ("files", "changed", "stale", "front_matter_left_out")
     remaining: dict[str, Any] = {
-        field: tuple(file for file in getattr(result, field) if file not in names) for field in per_file
+        name: tuple(file for file in getattr(result, name) if file not in names)
+        for name in ("files", "changed", "stale")
     }
+    left_out = {file: count for file, count in result.metadata_left_out.items() if file not in names}
     refusals = of_files(open_spilled(folder / quarantine_file(result.name)).read_all(), remaining["files"])
     with writing(folder / quarantine_file(result.name), QUARANTINE) as sink:
         sink.write_table(refusals)
@@ -240,7 +241,7 @@ def without(result: ScanResult, names: Collection[str], spill_folder: str | os.P
             documents += pc.sum(pc.invert(gone)).as_py()
             sink.write_batch(batch.set_column(INDEX.get_field_index("gone"), INDEX.field("gone"), gone))
     refused = dict(Counter(refusals.column("reason").to_pylist()))
-    return replace(result, documents=documents, refused=refused, **remaining)
+    return replace(result, documents=documents, refused=refused, metadata_left_out=left_out, **remaining)
 
 
 def drop_partial(files: Sequence[SourceFile], spill_folder: str | os.PathLike[str]) -> None:

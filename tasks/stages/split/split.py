@@ -496,7 +496,7 @@ def _compute(inputs: Part[SplitStageSettings]) -> Outputs:
 
 STAGE = Stage(
     "split",
-    version=4,
+    version=5,
     compute=_compute,
     libraries=("markdown-it-py", "sentencex", "tokenizers"),
     inputs=(Input("documents", DOCUMENTS),),

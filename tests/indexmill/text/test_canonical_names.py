@@ -30,6 +30,7 @@ from tests.deep import examples
         ("Aldri Annet Enn Bråk", "aldri annet enn brak"),
         ("ＮＡＳＡ", "nasa"),
         ("Straße", "strasse"),
+        ("Halber\u200bstadt Do\u00adnau", "halberstadt donau"),
         ("WM\\_PAINT", "wm paint"),
         ("IADs::get_Class", "iads get class"),
         ("C++", "c++"),

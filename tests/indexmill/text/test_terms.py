@@ -45,6 +45,7 @@ def test_an_identifier_is_found_whole_and_by_its_parts(text: str, found: list[st
         ("Lothair's", "Lothair"),
         ("Lothair’s", "Lothair"),
         ("soft\u00adhyphen", "softhyphen"),
+        ("Halber\u200bstadt", "Halberstadt"),
         ("می\u200cخواهم", "میخواهم"),
         ("bridges cities", "bridge city"),
         ("شَمْس", "شمس"),

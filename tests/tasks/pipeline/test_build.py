@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gzip
 import json
+import os
 import random
 import shutil
 import time
@@ -181,9 +182,40 @@ def test_front_matter_that_was_left_out_is_told_and_counted(index: Index, tmp_pa
     with index.snapshot() as snapshot:
         assert sorted(snapshot.table("documents").column("title").to_pylist()) == ["C", "The a Bridge", "The b Bridge"]
     (said,) = [message for message in warned if "front matter" in message]
-    assert said.startswith("the front matter of a.md and 1 other was left out (not YAML, over a limit,")
+    assert said.startswith("metadata in a.md and 1 other were left out (front matter that is not YAML")
     report = runs.last_report(index.store())
-    assert report["stages"]["ingest"]["front_matter_left_out"] == 2
+    assert report["stages"]["ingest"]["metadata_left_out"] == 2
+
+
+@pytest.mark.slow
+def test_pages_without_text_are_listed_and_no_failure(index: Index, tmp_path: Path) -> None:
+    corpus = tmp_path / "docs"
+    corpus.mkdir()
+    for number in range(15):
+        (corpus / f"{number}.md").write_text(f"---\ntitle: Section {number}\n---\n")
+    (corpus / "a.md").write_text("# The Bridge\n\nIt was built by Ada Venn.\n")
+    for _ in range(2):  # the second build carries them over
+        outcome = built(index.root, corpus, run={"strict": True})
+        assert (outcome.documents, outcome.quarantined) == (1, 0)
+        assert runs.last_report(index.store())["stages"]["ingest"]["empty_files"] == 15
+        (corpus / "a.md").write_text("# The Bridge\n\nIt was built by Orrin Falk.\n")
+    assert set(runs.quarantine_of(index.store())[1].column("reason").to_pylist()) == {"empty-file"}
+
+
+@pytest.mark.slow
+def test_touching_files_embeds_nothing_anew(index: Index, tmp_path: Path) -> None:
+    corpus = tmp_path / "docs"
+    corpus.mkdir()
+    for name, (title, words) in documents(12).items():
+        (corpus / f"{name}.md").write_text(f"# {title}\n\n{words}\n")
+    chosen = settings(index.root, corpus)
+    chosen["corpus"]["file_metadata"] = ["modified"]
+    configuration = Configuration.model_validate(chosen)
+    assert build_inline(configuration, progress=Silent()).vectors_made
+    for file in corpus.iterdir():
+        os.utime(file, (1.7e9, 1.7e9))
+    outcome = build_inline(configuration, progress=Silent())
+    assert (outcome.published, outcome.vectors_made) == (True, 0)
 
 
 def test_strict_refuses_and_publishes_nothing(index: Index, tmp_path: Path) -> None:

@@ -26,10 +26,11 @@ from tasks.stages.ingest.formats import html
 from tasks.stages.ingest.formats.drawingml import GRAPHICS, Graphic, chosen, graphic, inline_of
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, read_text
 from tasks.stages.ingest.formats.markdown_marks import PAGE_BREAK, one_line
-from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
+from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter
 from tasks.stages.ingest.formats.office_math import formula
 from tasks.stages.ingest.formats.opc import Package, description, open_package
 from tasks.stages.ingest.formats.symbol_fonts import shown_in
+from tasks.stages.ingest.formats.title_filter import title_of
 from tasks.stages.ingest.formats.word_lists import numbering_of
 from tasks.stages.ingest.formats.word_notes import Notes
 from tasks.stages.ingest.formats.word_styles import ParagraphStyle, is_on, styles_of, value_of
@@ -254,12 +255,12 @@ class _Document:
             self._writer.paragraph(text)
         elif shape.is_title:
             self._write_notes(self._due)
-            self.title = self.title or clip_title(inline.plain())
+            self.title = self.title or title_of(inline.plain())
             self._writer.heading(1, text)
         elif 0 <= level <= 8:
             self._write_notes(self._due)
             shown = "" if label == "•" else label
-            self.first_heading = self.first_heading or clip_title(inline.plain())
+            self.first_heading = self.first_heading or title_of(inline.plain())
             self._writer.heading(level + 1, f"{shown} {text}" if shown else text)
         elif not label:
             self._writer.paragraph(text)

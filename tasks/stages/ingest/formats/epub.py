@@ -19,7 +19,8 @@ from urllib.parse import unquote
 from tasks.stages.ingest.formats.archive import Archive, open_archive
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, is_date, is_language
 from tasks.stages.ingest.formats.markdown_marks import one_line
-from tasks.stages.ingest.formats.markdown_text import MarkdownWriter, clean, clip_title
+from tasks.stages.ingest.formats.markdown_text import MarkdownWriter, clean
+from tasks.stages.ingest.formats.title_filter import first_heading, title_of
 from tasks.stages.ingest.formats.xhtml_text import body_of, is_contents, write
 from tasks.stages.ingest.formats.xml import Element, each, first, parse, text_of
 
@@ -49,7 +50,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         text, locations = writer.result()
         if not text.strip():
             raise UnreadableError("no-text", "the chapters have no text; pictures are not read")
-        return Extracted(text, title, metadata, locations)
+        return Extracted(text, title or first_heading(text), metadata, locations)
 
 
 def _package(archive: Archive) -> tuple[str, Element]:
@@ -118,7 +119,7 @@ def _metadata(element: Element | None) -> tuple[str, dict[str, Any]]:
         if not value:
             continue
         if child.tag == "dc:title":
-            title = title or clip_title(value)
+            title = title or title_of(value, stated=True)
         elif child.tag == "dc:creator" and len(authors) < 20:
             authors.append(value)
         elif child.tag == "dc:language" and is_language(value):

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, cast
 
 from indexmill.extras import not_installed
 from tasks.core.environment import library_versions
-from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Location
+from tasks.stages.ingest.documents import Location
 from tasks.stages.ingest.formats.tesseract import tesseract_versions
 
 _CHUNK = 1 << 20
@@ -54,12 +54,16 @@ class ExtractionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """The content of a file. text: Markdown. metadata: JSON values. locations: ascending; empty without pages."""
+    """The content of a file. text: Markdown. metadata: JSON values. locations: ascending; empty without pages.
+
+    title: see `title_filter.title_of`. front_matter_left_out: whether lines of front matter cannot be read.
+    """
 
     text: str
     title: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     locations: tuple[Location, ...] = ()
+    front_matter_left_out: bool = False
 
 
 class UnreadableError(Exception):
@@ -92,11 +96,6 @@ def read_text(file: BinaryIO, most_bytes: int, too_large: str) -> str:
         return data.decode("utf-8").removeprefix(_BOM)  # `utf-8-sig` would not count the mark in error offsets
     except UnicodeDecodeError as error:
         raise UnreadableError("not-utf8", f"{error.reason} at byte {error.start}") from error
-
-
-def fitting_title(title: str) -> str:
-    """Return the title; empty if it is too long for a document's title, since the text contains it anyway."""
-    return title if len(title.encode("utf-8", "replace")) <= MAX_TITLE_BYTES else ""
 
 
 def is_date(value: str) -> bool:

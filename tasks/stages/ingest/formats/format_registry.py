@@ -6,18 +6,18 @@ from tasks.stages.ingest.formats.code import LANGUAGES
 from tasks.stages.ingest.formats.extraction import Format
 
 _CODE = tuple(
-    Format(name, language.suffixes, 1, "code", language.libraries, dialect=name, by_default=False, titled_by_path=True)
+    Format(name, language.suffixes, 2, "code", language.libraries, dialect=name, by_default=False, titled_by_path=True)
     for name, language in LANGUAGES.items()
 )
 
 FORMATS: tuple[Format, ...] = (
-    Format("pdf", (".pdf",), 2, "pdf", libraries=("pypdfium2",), has_pictures=True),
-    Format("notebook", (".ipynb",), 2, "notebook", libraries=("docutils",)),
-    Format("restructured-text", (".rst",), 2, "restructured_text", libraries=("docutils",)),
+    Format("pdf", (".pdf",), 3, "pdf", libraries=("pypdfium2",), has_pictures=True),
+    Format("notebook", (".ipynb",), 3, "notebook", libraries=("docutils",)),
+    Format("restructured-text", (".rst",), 3, "restructured_text", libraries=("docutils",)),
     Format("docx", (".docx", ".docm"), 3, "docx", libraries=("lxml",)),
     Format("pptx", (".pptx", ".pptm"), 3, "pptx"),
     Format("xlsx", (".xlsx", ".xlsm"), 3, "xlsx"),
-    Format("epub", (".epub",), 2, "epub", libraries=("lxml",)),
+    Format("epub", (".epub",), 3, "epub", libraries=("lxml",)),
     Format("html", (".html", ".htm"), 1, "html", libraries=("trafilatura", "lxml")),
     *_CODE,
 )

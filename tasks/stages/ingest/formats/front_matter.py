@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -24,10 +24,53 @@ _RULE = re.compile(r"^-{3,}[ \t]*$\n?", re.MULTILINE)
 _LINE = re.compile(r"\s|$|#|- |-$|[{}\]]|%\}|[^\s:][^:]{0,60}:(\s|$)")
 """The start of a line of front matter, in YAML or a YAML template: a key, an item, a comment, a tag, a bracket, or
 indentation. A paragraph of prose between two rules has lines that do not match."""
+_ENTRY = re.compile(r"^(?=[^\s#\-}\]])", re.MULTILINE)
+"""The beginning of a key and its value, or of a template's tag."""
+_PLAIN_VALUE = re.compile(r"([^\s{][^:\n]*):[ \t]+([^\s\[{|>&*!#][^\n]*)\n*")
+"""A key and a value on one line, which may be text that YAML requires quotes for."""
 
 
 class FrontMatterError(ValueError):
     """The front matter is not YAML, exceeds a limit, or has values that JSON cannot represent."""
+
+
+class FrontMatter(NamedTuple):
+    """The metadata of a file's front matter, and the text after it. left_out: whether lines could not be read."""
+
+    metadata: dict[str, Any]
+    text: str
+    left_out: bool
+
+
+def read_front_matter(text: str) -> FrontMatter | None:
+    """Read the front matter of a text; None if it has none. Of invalid YAML, the entries that can be read are kept."""
+    split = split_front_matter(text)
+    if split is None:
+        return None
+    try:
+        metadata = metadata_of(split[0])
+    except FrontMatterError:
+        return FrontMatter(_readable(split[0]), split[1], left_out=True) if looks_like_yaml(split[0]) else None
+    return None if metadata is None else FrontMatter(metadata, split[1], left_out=False)
+
+
+def _readable(front: str) -> dict[str, Any]:
+    """Return the entries that can be read, each by itself. Of a line such as `title: A: b`, the value is text."""
+    metadata: dict[str, Any] = {}
+    if len(front) > MAX_CHARACTERS:
+        return metadata
+    room = MAX_EXPANDED
+    for entry in _ENTRY.split(front):
+        try:
+            read = metadata_of(entry) or {}
+        except FrontMatterError as error:
+            line = _PLAIN_VALUE.fullmatch(entry) if isinstance(error.__cause__, yaml.YAMLError) else None
+            read = {} if line is None else {line[1].strip(): line[2].strip(" \t\"'")}
+        room -= len(repr(read))
+        if room < 0:
+            break
+        metadata |= read
+    return metadata
 
 
 def split_front_matter(text: str) -> tuple[str, str] | None:
@@ -49,7 +92,12 @@ def metadata_of(front: str) -> dict[str, Any] | None:
         loaded = yaml.load(front, Loader=_LOADER)  # noqa: S506 - a safe loader
         if loaded is None:
             return {}
-        return plain(loaded, MAX_EXPANDED) if isinstance(loaded, Mapping) else None
+        if not isinstance(loaded, Mapping):
+            return None
+        metadata, left_out = plain(loaded, MAX_EXPANDED)
+        if left_out:
+            raise ValueError("it has values that JSON cannot represent")
+        return metadata
     except yaml.YAMLError as error:
         raise FrontMatterError(f"not YAML: {error}") from error
     # PyYAML raises these for values that do not fit their tags, such as a date of month 99 or `!!bool maybe`.

@@ -23,7 +23,8 @@ from typing import Any, BinaryIO
 from indexmill.extras import not_installed
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, read_text
 from tasks.stages.ingest.formats.markdown_marks import one_line
-from tasks.stages.ingest.formats.markdown_text import MarkdownWriter, clip_title
+from tasks.stages.ingest.formats.markdown_text import MarkdownWriter
+from tasks.stages.ingest.formats.title_filter import title_of
 from tasks.stages.ingest.formats.xhtml_text import BLOCKS, HEADINGS, is_unread, page_of, write
 from tasks.stages.ingest.formats.xml import Element
 
@@ -91,10 +92,10 @@ def _content(tree: Element) -> Element:
 
 def _title(content: Element, name: str) -> str:
     """Return the only top heading, or the first of several that the page's name contains, or else the page's name."""
-    headings = list(filter(None, map(_words, content.iter("h1"))))
+    headings = [heading for element in content.iter("h1") if (heading := title_of(_words(element)))]
     if len(headings) > 1:
         headings = [heading for heading in headings if heading.lower() in name.lower()]
-    return clip_title(next(iter(headings), name))
+    return next(iter(headings), title_of(name, stated=True))
 
 
 def _words(element: Element) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tasks.stages.ingest.documents import MAX_TITLE_BYTES, Location
+from tasks.stages.ingest.documents import Location
 from tasks.stages.ingest.formats.extraction import ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import (
     PAGE_BREAK,
@@ -31,14 +31,6 @@ _MAX_TARGET = 2_000
 def clean(text: str) -> str:
     """Remove invisible characters from a text, and replace special spaces with plain spaces."""
     return _SPACES.sub(" ", _CONTROLS.sub("", text)) if not text.isascii() or not text.isprintable() else text
-
-
-def clip_title(text: str) -> str:
-    """Return a title as one line, cut between words if it exceeds the limit for a document's title."""
-    title = one_line(clean(text).replace(PAGE_BREAK, ""))
-    if len(title.encode("utf-8", "replace")) <= MAX_TITLE_BYTES:
-        return title
-    return title[:300].rpartition(" ")[0] or title[:300]
 
 
 class _Span:

@@ -17,10 +17,11 @@ from tasks.stages.ingest.formats.extraction import (
     Extracted,
     ExtractionLimits,
     UnreadableError,
-    fitting_title,
     read_text,
 )
-from tasks.stages.ingest.formats.markdown_marks import fenced, heading_of
+from tasks.stages.ingest.formats.front_matter import FrontMatter, read_front_matter
+from tasks.stages.ingest.formats.markdown_marks import fenced
+from tasks.stages.ingest.formats.title_filter import first_heading, title_of
 
 MAX_OUTPUT_LINES, MAX_OUTPUT = 40, 4_000
 """The maximum numbers of lines and of characters of a code cell's outputs."""
@@ -30,7 +31,6 @@ _MORE = "…"
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_UNDERLINE = re.compile(r"^ {0,3}(?:=+|-{2,})[ \t]*$")
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})")
 _PICTURE = re.compile(r"!\[([^\[\]]{0,500})\]\((?:attachment:|data:)[^()\s]*(?:\s+\"[^\"\n]{0,300}\")?\)")
 _REPR = re.compile(r"<[\w.]+(?: [^<>]*)? at 0x[0-9a-fA-F]+>|<Figure size [^<>]*>|<IPython\.[^<>]*>|\[?<matplotlib\..*")
@@ -52,6 +52,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         raise UnreadableError("too-large", f"it has {len(cells):,} cells; at most {limits.pages * 10:,} are read")
     metadata = _object(notebook.get("metadata"))
     language = _language(metadata, cells)
+    front = _take_front_matter(cells)
     parts: list[str] = []
     locations: list[Location] = []
     length = written = 0
@@ -72,8 +73,11 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     if "\x00" in text:
         raise UnreadableError("nul", "in a cell")
     if not text:
-        raise UnreadableError("no-text", "no cell has text")
-    return Extracted(text + "\n", _title(metadata, cells), _metadata(metadata, language), tuple(locations))
+        raise UnreadableError("empty-file", "no cell has text")
+    fields = {**front.metadata, **_metadata(metadata, language)}
+    title = title_of(str(metadata.get("title") or fields.pop("title", None) or "")) or _first_heading(cells)
+    fields.pop("title", None)
+    return Extracted(text + "\n", title, fields, tuple(locations), front.left_out)
 
 
 def _loaded(file: BinaryIO, limits: ExtractionLimits) -> Mapping[str, Any]:
@@ -207,39 +211,24 @@ def _plain(printed: str) -> str:
     return _CONTROL.sub("", printed)
 
 
-def _title(metadata: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> str:
-    stated = metadata.get("title")
-    if isinstance(stated, str) and stated.strip():
-        return _short(stated)
+def _take_front_matter(cells: list[Mapping[str, Any]]) -> FrontMatter:
+    """Read the front matter in the first cell, as Quarto and nbdev write it, and remove it from the cell."""
+    if cells and cells[0].get("cell_type") in ("markdown", "raw"):
+        front = read_front_matter(_trimmed(_text(cells[0].get("source"))) + "\n")
+        if front is not None:
+            cells[0] = {**cells[0], "source": front.text}
+            return front
+    return FrontMatter({}, "", left_out=False)
+
+
+def _first_heading(cells: Sequence[Mapping[str, Any]]) -> str:
     for cell in cells:
-        source = _text(cell.get("source"))
-        if cell.get("cell_type") == "heading" and source.strip():
-            return _short(source)
-        if cell.get("cell_type") in ("markdown", "raw"):
-            heading = _first_heading(source)
-            if heading:
-                return _short(heading)
+        source, kind = _text(cell.get("source")), cell.get("cell_type")
+        if kind in ("heading", "markdown", "raw"):
+            title = title_of(source) if kind == "heading" else first_heading(source)
+            if title:
+                return title
     return ""
-
-
-def _first_heading(source: str) -> str:
-    fence = previous = ""
-    for line in source.split("\n"):
-        mark = _FENCE.match(line)
-        if fence:
-            fence = "" if mark and mark[1].startswith(fence) else fence
-        elif mark:
-            fence = mark[1]
-        elif heading := heading_of(line):
-            return heading
-        elif previous.strip() and not previous.lstrip().startswith(("-", "*", "|", ">")) and _UNDERLINE.match(line):
-            return previous.strip()
-        previous = line
-    return ""
-
-
-def _short(title: str) -> str:
-    return fitting_title(" ".join(title.split()))
 
 
 def _language(metadata: Mapping[str, Any], cells: Sequence[Mapping[str, Any]]) -> str:

@@ -15,16 +15,12 @@ from urllib.parse import unquote
 from tasks.stages.ingest.formats.archive import Archive, open_archive
 from tasks.stages.ingest.formats.extraction import ExtractionLimits, UnreadableError, is_date, is_language
 from tasks.stages.ingest.formats.markdown_marks import one_line
-from tasks.stages.ingest.formats.markdown_text import clean, clip_title
+from tasks.stages.ingest.formats.markdown_text import clean
+from tasks.stages.ingest.formats.title_filter import title_of
 from tasks.stages.ingest.formats.xml import Element, integer, parse, text_of
 
 _TYPES = "[Content_Types].xml"
 _MAX_VALUE = 1_000
-_FROM_TEMPLATES = re.compile(
-    r"(?i)(untitled|document|presentation|book|workbook|slide|powerpoint[- ]pr.sentation|word document|"
-    r"microsoft (word|powerpoint|excel)\b.*|title|pr.sentation powerpoint|presentaci.n de powerpoint)[ \d]*"
-)
-"""Titles that programs write by default."""
 _MADE_BY_PROGRAMS = re.compile(
     r"(?i).*(automatically generated|\.(png|jpe?g|gif|bmp|emf|wmf|tiff?|svg))\W*|"
     r"(picture|image|graphic|chart|shape)[ \d]*"
@@ -119,8 +115,8 @@ class Package:
         if part is not None:
             for element in parse(self.read(part), part):
                 value = clean(text_of(element)).strip()[:_MAX_VALUE]
-                if value and element.tag == "dc:title" and not _FROM_TEMPLATES.fullmatch(value):
-                    title = clip_title(value)
+                if element.tag == "dc:title":
+                    title = title_of(value, stated=True)
                 elif value and (key := _KEYS.get(str(element.tag))) and _fits(key, value):
                     metadata[key] = value
         return title, metadata

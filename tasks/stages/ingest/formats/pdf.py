@@ -20,7 +20,7 @@ from typing import BinaryIO
 import pypdfium2 as pdfium
 
 from tasks.stages.ingest.documents import Location
-from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, fitting_title
+from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import escaped, fenced, guarded, heading_text, table
 from tasks.stages.ingest.formats.page_layout import BodyStyle, PageBlock, around, blocks_of, joined, lines_of, rows_of
 from tasks.stages.ingest.formats.page_ocr import blocks_in_picture
@@ -36,6 +36,7 @@ from tasks.stages.ingest.formats.pdf_text import (
     read_page,
 )
 from tasks.stages.ingest.formats.tesseract import require_tesseract
+from tasks.stages.ingest.formats.title_filter import title_of
 
 _DPI = 200
 _MARGIN = 0.17  # share of a page's height, at top and bottom, in which running heads are detected
@@ -55,10 +56,6 @@ _CONTENTS = frozenset(
 )
 _NUMBERS = re.compile(r"\d+")
 _DATE = re.compile(r"(?:D:)?(\d{4})(\d{2})?(\d{2})?")
-_FILE_NAME = re.compile(r"\.(?:docx?|odt|tex|dvi|pdf|ps|eps|indd|pptx?|xlsx?|rtf|txt|html?|qxd|fm|pmd)$", re.IGNORECASE)
-_MADE_BY = re.compile(
-    r"^(?:microsoft (?:word|powerpoint|excel) - |powerpoint presentation$|untitled|slide 1$|title$)", re.IGNORECASE
-)
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
@@ -105,7 +102,7 @@ def _extracted(document: pdfium.PdfDocument, limits: ExtractionLimits) -> Extrac
         raise UnreadableError("no-text", "its pages have no text")
     metadata = {
         "pages": count,
-        "author": _plain(details.get("Author", "")),
+        "author": title_of(_plain(details.get("Author", ""))),  # programs also write names such as (anonymous)
         "created": _date(details.get("CreationDate", "")),
         "pages_without_text": len(pictures) - len(read),
         "pages_read_by_ocr": len(read),
@@ -398,16 +395,15 @@ def _in_outline(heading: str, block: PageBlock, marked: dict[tuple[str, int], in
 
 def _title(details: dict[str, str], blocks: Sequence[PageBlock], levels: dict[int, int]) -> str:
     """Return the stated title if it is plausible; otherwise the largest heading on the first pages."""
-    stated = re.sub(r"^Microsoft (?:Word|PowerPoint|Excel) - ", "", _plain(details.get("Title", "")))
-    letters = sum(map(str.isalpha, stated))
-    if letters >= 3 and len(stated) <= 300 and not _FILE_NAME.search(stated) and not _MADE_BY.match(stated):
+    stated = title_of(_plain(details.get("Title", "")), stated=True)
+    if sum(map(str.isalpha, stated)) >= 3 and len(stated) <= 300:
         return stated
     first = [blocks[number] for number in sorted(levels) if blocks[number].page <= 3]
-    titles = [block for block in first if _folded(_heading_text(block)) not in _CONTENTS]
+    titles = [block for block in first if title_of(text := _heading_text(block)) and _folded(text) not in _CONTENTS]
     if not titles:
         return ""
     largest = max(titles, key=lambda block: round(block.size, 1))  # if several are largest, the first of them
-    return fitting_title(" ".join(_heading_text(largest).split()))
+    return title_of(_heading_text(largest))
 
 
 def _plain(text: str) -> str:

@@ -22,9 +22,10 @@ from tasks.stages.ingest.documents import Location
 from tasks.stages.ingest.formats.drawingml import GRAPHICS, chosen, graphic, inline_of
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import one_line
-from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
+from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter
 from tasks.stages.ingest.formats.numbering import counted
 from tasks.stages.ingest.formats.opc import Package, description, open_package
+from tasks.stages.ingest.formats.title_filter import title_of
 from tasks.stages.ingest.formats.xml import Element, each, first, integer, parse
 
 Box = tuple[float, float, float, float]
@@ -163,7 +164,7 @@ class _Presentation:
     def _title(self, shape: _Shape) -> None:
         inline = self._inline(each(shape.element, "p:txBody/a:p"), self._links)
         self.has_words = True
-        self.title = self.title or clip_title(inline.plain())
+        self.title = self.title or title_of(inline.plain())
         self._writer.heading(2, inline.markdown())
 
     def _in_reading_order(self, shapes: Iterable[_Shape]) -> Iterator[_Shape]:

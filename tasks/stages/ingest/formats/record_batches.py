@@ -8,14 +8,18 @@ from typing import Any
 import pyarrow as pa
 
 
-def records_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any] | Exception]:
-    """Yield the rows of a batch, each as a record, or as an error if Python cannot represent a value of the row."""
+def records_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a batch as records. A value that Python cannot represent is the error, such as ValueError."""
     columns = {name: _to_microseconds(column) for name, column in zip(batch.schema.names, batch.columns, strict=True)}
     for row in range(batch.num_rows):
-        try:
-            yield {name: column[row].as_py(maps_as_pydicts="strict") for name, column in columns.items()}
-        except (ValueError, KeyError, OverflowError) as error:
-            yield error
+        yield {name: _value(column[row]) for name, column in columns.items()}
+
+
+def _value(scalar: pa.Scalar[Any]) -> Any:
+    try:
+        return scalar.as_py(maps_as_pydicts="strict")
+    except (ValueError, KeyError, OverflowError) as error:
+        return error
 
 
 def _to_microseconds(column: pa.Array[Any]) -> pa.Array[Any]:

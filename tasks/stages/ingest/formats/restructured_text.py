@@ -23,10 +23,10 @@ from tasks.stages.ingest.formats.extraction import (
     Extracted,
     ExtractionLimits,
     UnreadableError,
-    fitting_title,
     read_text,
 )
 from tasks.stages.ingest.formats.markdown_marks import escaped, fenced, guarded, heading_text, table
+from tasks.stages.ingest.formats.title_filter import title_of
 from tasks.text.markdown import code_span
 
 MAX_BYTES = 2_000_000
@@ -675,7 +675,7 @@ def _title(document: Any) -> str:
             break
         if node.tagname == "title" and node.parent.tagname in ("document", "section"):
             title = node.astext()
-    return fitting_title(" ".join(title.split()))
+    return title_of(title)
 
 
 def _metadata(document: Any) -> dict[str, Any]:

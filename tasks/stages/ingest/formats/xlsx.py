@@ -25,7 +25,7 @@ from tasks.stages.ingest.documents import Location
 from tasks.stages.ingest.formats.drawingml import GRAPHICS, Graphic, chosen, graphic, inline_of
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import one_line
-from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
+from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clean
 from tasks.stages.ingest.formats.number_formats import NumberFormat, number_format
 from tasks.stages.ingest.formats.opc import Package, description, open_package
 from tasks.stages.ingest.formats.symbol_fonts import SYMBOL_FONTS, shown_in
@@ -123,7 +123,7 @@ class _Workbook:
             return
         self.has_words = True
         self._writer.turn_to(number)
-        self._writer.heading(2, Inline(clip_title(name) or f"Sheet {number}").markdown())
+        self._writer.heading(2, Inline(one_line(clean(name)) or f"Sheet {number}").markdown())
         _repeat_merged(sheet)
         start = 0
         for index in range(1, len(sheet.rows) + 1):

@@ -54,7 +54,7 @@ class _Table:
                 for start in range(0, batch.num_rows, _ROWS):
                     for record in records_of(batch.slice(start, _ROWS)):
                         number += 1
-                        yield _row_of(number, record)
+                        yield SourceRow(number, record)
         except (MemoryError, GeneratorExit, SourceError):
             raise
         except Exception as error:  # the libraries raise errors of many classes for a damaged table
@@ -156,13 +156,6 @@ class _Iceberg(_Table):
         for task in sorted(scan.plan_files(), key=lambda task: str(task.file.file_path)):
             reading = ArrowScan(table.metadata, table.io, scan.projection(), scan.row_filter)
             yield from reading.to_record_batches([task])
-
-
-def _row_of(number: int, record: dict[str, Any] | Exception) -> SourceRow | RejectedRow:
-    if isinstance(record, Exception):
-        reason = "not-utf8" if isinstance(record, UnicodeDecodeError) else "bad-metadata"
-        return RejectedRow(number, None, reason, f"{type(record).__name__}: {record}")
-    return SourceRow(number, record)
 
 
 def _location(url: str) -> str:

@@ -123,9 +123,6 @@ def test_numbers_become_their_decimal_digits(given_id: Any, expected: str) -> No
         ({"text": "a\udfff"}, "lone-surrogate"),
         ({"title": "\ud83d"}, "lone-surrogate"),
         ({"source": "s\x00"}, "nul"),
-        ({"x": float("inf")}, "bad-metadata"),
-        ({"x": [{"y": float("nan")}]}, "bad-metadata"),
-        ({"x": b"bytes"}, "bad-metadata"),
         ({"x": {1: "a", "1": "b"}}, "bad-metadata"),
         ({"x": {None: "a"}}, "bad-metadata"),
         ({"x": ["\x00"]}, "nul"),
@@ -143,6 +140,26 @@ def test_what_no_index_can_hold_is_refused(change: dict[str, Any], reason: str) 
     found.detail.encode("utf-8")
     if "id" not in change:
         assert found.document_id == "a"
+
+
+def test_a_number_that_json_lacks_is_null_and_bytes_are_left_out_and_counted() -> None:
+    numbers = {"a": float("inf"), "b": [{"c": float("nan")}], "d": decimal.Decimal("NaN")}
+    found = document({**GOOD, **numbers})
+    assert (json.loads(found.metadata), found.metadata_left_out) == ({"a": None, "b": [{"c": None}], "d": None}, False)
+    found = document({**GOOD, "a": b"bytes", "b": [b"bytes", 1], "c": {"d": b"bytes", "e": 2}})
+    assert (json.loads(found.metadata), found.metadata_left_out) == ({"b": [1], "c": {"e": 2}}, True)
+    assert document({**GOOD, "title": float("nan")}).title == ""
+
+
+@pytest.mark.parametrize("groups", [b"legal", [b"legal", "board"]])
+def test_who_may_read_a_document_is_not_guessed_from_what_is_left(groups: Any) -> None:
+    access = AccessSettings(field="groups", required=False)
+    for more in ({"groups": groups}, {"metadata": {"groups": groups}}):
+        refused = document_of(SourceRow(1, {**GOOD, **more}), FieldNames(), 1000, access)
+        assert isinstance(refused, RejectedRow)
+        assert refused.reason == "bad-access"
+    other = SourceRow(1, {**GOOD, "vector": b"bytes", "groups": ["legal"]})
+    assert isinstance(document_of(other, FieldNames(), 1000, access), Document)
 
 
 def test_yaml_aliases_that_stand_for_billions_and_endless_nesting_are_refused() -> None:
@@ -170,6 +187,30 @@ def test_titles_of_other_types(title: Any, expected: str) -> None:
 
 def test_only_windows_line_ends_change_in_a_text() -> None:
     assert document({**GOOD, "text": "  a\r\nb\rc\n\n"}).text == "  a\nb\rc\n\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Halber\u200bstadt Do\u00adnau\u2060dampf", "Halberstadt Donaudampf"),
+        ("\ufeffAuf\u200cla\u200dge\u200d", "Auflage"),
+        ("👩\u200d💻 🏳️\u200d🌈", "👩\u200d💻 🏳️\u200d🌈"),
+        ("می\u200cخواهم क्\u200dष", "می\u200cخواهم क्\u200dष"),
+        ("ภาษา\u200bไทย\u200b", "ภาษา\u200bไทย"),
+    ],
+)
+def test_characters_without_width_go_unless_the_script_needs_them(text: str, expected: str) -> None:
+    found = document({**GOOD, "title": text, "text": text})
+    assert (found.title, found.text) == (expected, expected)
+    assert document({**GOOD, "text": found.text}).text == expected
+
+
+def test_locations_are_those_of_the_text_without_them() -> None:
+    raw = "A\u200b b\r\nc"
+    places = tuple(Location(start, page) for page, start in enumerate((0, 3, 6), 1))
+    found = document_of(SourceRow(1, {**GOOD, "text": raw}, locations=places), FieldNames(), 1000)
+    assert isinstance(found, Document)
+    assert [(at.start, found.text[at.start]) for at in found.locations] == [(0, "A"), (2, "b"), (4, "c")]
 
 
 def test_dates_become_iso_strings() -> None:

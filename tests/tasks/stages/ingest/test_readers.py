@@ -130,11 +130,11 @@ def test_each_broken_line_is_refused_with_its_reason_and_the_rest_is_read(tmp_pa
     assert found == "a not-utf8 not-json not-an-object not-an-object not-json not-json z"
 
 
-def test_escaped_surrogates_and_nan_are_left_for_the_document_to_refuse(tmp_path: Path) -> None:
+def test_escaped_surrogates_and_nan_are_left_for_the_document(tmp_path: Path) -> None:
     data = '{"id": "a", "text": "\\ud83d\\ude00"}\n{"id": "b", "text": "\\ud83d"}\n{"id": "c", "text": "t", "x": NaN}'
     made = [document_of(row, FieldNames(), 1000) for row in rows(write(tmp_path / "a.jsonl", data))]
     found = [one.text if isinstance(one, Document) else one.reason for one in made]
-    assert found == ["\U0001f600", "lone-surrogate", "bad-metadata"]
+    assert found == ["\U0001f600", "lone-surrogate", "t"]
 
 
 @pytest.mark.parametrize(
@@ -490,11 +490,13 @@ def test_parquet_reads_the_columns_it_needs_and_names_missing_ones(tmp_path: Pat
     assert "id, text, big" in found.detail
 
 
-def test_parquet_values_that_python_cannot_hold_are_refused_by_row(tmp_path: Path) -> None:
+def test_parquet_values_that_python_cannot_hold_cost_the_row_only_where_it_needs_them(tmp_path: Path) -> None:
     text = pa.array([b"good", b"caf\xe9", b"good"]).view(pa.string())
     when = pa.array([1, 2, 10**15], pa.timestamp("s"))
     pq.write_table(pa.table({"id": ["a", "b", "c"], "text": text, "when": when}), tmp_path / "a.parquet")
-    assert numbered(tmp_path / "a.parquet") == "a not-utf8 bad-metadata"
+    made = [document_of(row, FieldNames(), 1000) for row in rows(tmp_path / "a.parquet")]
+    assert [one.text if isinstance(one, Document) else one.reason for one in made] == ["good", "not-utf8", "good"]
+    assert [one.metadata_left_out for one in made if isinstance(one, Document)] == [False, True]
 
 
 def test_a_parquet_file_with_a_broken_page_keeps_the_rows_before(tmp_path: Path) -> None:
@@ -594,23 +596,56 @@ def test_two_rules_around_a_text_are_not_front_matter(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "front",
+    ("front", "metadata"),
     [
-        "title: {{ page.title }}\nlayout: post",
-        "{% if draft %}\ndraft: true\n{% endif %}\ntags:\n- {{ tag }}",
-        "title: [unclosed",
-        "a: b: c",
-        "# a comment\n\nx: " + "9" * 5000,
-        "a: " + "[" * 50_000,
-        "a0: &a0 {k: v}\n" + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 9)),
-        "on: push\nscore: .nan",
+        ("title: {{ page.title }}\nlayout: post", {"layout": "post"}),
+        ("{% if draft %}\ndraft: true\n{% endif %}\ntags:\n- {{ tag }}", {"draft": True}),
+        ("title: [unclosed", {}),
+        ("a: b: c", {"a": "b: c"}),
+        ("a: @scope/name\ntags:\n- x\n- y\nb: 'it's'\n", {"a": "@scope/name", "tags": ["x", "y"], "b": "it's"}),
+        ("# a comment\n\nx: " + "9" * 5000, {}),
+        ("a: " + "[" * 50_000, {}),
+        (
+            "a0: &a0 {k: v}\n"
+            + "".join(f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}\n" for n in range(1, 9)),
+            {"a0": {"k": "v"}},
+        ),
+        ("on: push\nscore: .nan", {"score": None}),
+        ("a: !!binary aGVsbG8=\nb: 1", {"b": 1}),
     ],
 )
-def test_front_matter_that_cannot_be_read_is_left_out_and_the_document_kept(tmp_path: Path, front: str) -> None:
+def test_of_front_matter_that_cannot_be_read_the_readable_lines_are_kept(
+    tmp_path: Path, front: str, metadata: dict[str, Any]
+) -> None:
     (row,) = rows(write(tmp_path / "a.md", f"---\n{front}\n---\n# The Bridge\n\nText.\n"))
     assert row.front_matter_left_out
     made = document(row)
-    assert (made.title, made.text, made.metadata) == ("The Bridge", "# The Bridge\n\nText.\n", "{}")
+    assert (made.title, made.text, json.loads(made.metadata)) == ("The Bridge", "# The Bridge\n\nText.\n", metadata)
+
+
+def test_a_title_that_yaml_requires_quotes_for_is_read(tmp_path: Path) -> None:
+    (row,) = rows(write(tmp_path / "a.md", "---\ntitle: Install: the guide\ntags: [a]\n---\n# Other\n"))
+    assert (document(row).title, document(row).metadata) == ("Install: the guide", '{"tags":["a"]}')
+
+
+@pytest.mark.parametrize(
+    ("heading", "title"),
+    [
+        ("# Install {#install}", "Install"),
+        ("# Set up `frob` and **go** [¶](#set-up)", "Set up frob and go"),
+        ("Under {.wide}\n=====", "Under"),
+        ("# {#if} blocks", "{#if} blocks"),
+        ("# Untitled\n\n# Named", "Named"),
+        ("# robots.txt", "robots.txt"),
+    ],
+)
+def test_a_heading_gives_its_visible_words_as_the_title(tmp_path: Path, heading: str, title: str) -> None:
+    assert document(rows(write(tmp_path / "a.md", f"{heading}\n\nText."))[0]).title == title
+
+
+@pytest.mark.parametrize("text", ["", " \n", "---\ntitle: A section\nweight: 3\n---\n"])
+def test_a_file_without_text_is_no_document_and_no_failure(tmp_path: Path, text: str) -> None:
+    assert refusal(write(tmp_path / "_index.md", text)).reason == "empty-file"
 
 
 @pytest.mark.parametrize(
@@ -673,9 +708,7 @@ def test_a_lack_of_memory_of_the_html_library_is_no_fault_of_the_page(
 
 
 def test_html_without_text_and_with_nul_is_refused(tmp_path: Path) -> None:
-    empty = document_of(rows(write(tmp_path / "a.html", "<html><body></body></html>"))[0], FILE_FIELDS, 1000)
-    assert isinstance(empty, RejectedRow)
-    assert empty.reason == "no-text"
+    assert refusal(write(tmp_path / "a.html", "<html><body></body></html>")).reason == "empty-file"
     assert refusal(write(tmp_path / "a.html", "<p>a\x00b</p>")).reason == "nul"
     assert document(rows(write(tmp_path / "a.htm", "<p>Just this.</p>"))[0]).text == "Just this."
 
@@ -708,6 +741,6 @@ def test_extracted_files_are_documents_with_their_format_and_locations(tmp_path:
     assert [row.record["title"] for row in found.values()] == ["Head", "Head", "c.py"]
     assert [(one.start, one.page) for one in found["a.ipynb"].locations] == [(0, 1)]
     (tmp_path / "__init__.py").write_text("\n", encoding="utf-8")
-    assert rows(tmp_path / "__init__.py") == []
+    assert refusal(tmp_path / "__init__.py").reason == "empty-file"
     (tmp_path / "d.ipynb").write_text("{}", encoding="utf-8")
     assert outcome(tmp_path / "d.ipynb") == [(None, "unreadable-file")]

@@ -8,9 +8,10 @@ import pytest
 
 from indexmill.errors import BadInput
 from schemas.corpus import CorpusSettings
-from tasks.stages.ingest.documents import SourceRow
+from tasks.stages.ingest.documents import FILE_FIELDS, Document, RejectedRow, SourceRow, document_of
 from tasks.stages.ingest.readers import read
 from tasks.stages.ingest.source_files import find
+from tasks.text.markup import visible
 
 REPORTED = Path(__file__).resolve().parents[5] / "shared" / "data" / "documents" / "reported"
 
@@ -53,7 +54,20 @@ EXPECTED: dict[str, list[str]] = {
 }
 """What the text of a file must contain."""
 
-TITLES = {"html-sphinx-pilcrow/sphinx.html": "Module frob"}
+TITLES = {
+    "html-sphinx-pilcrow/sphinx.html": "Module frob",
+    # text, titles and front matter
+    "markdown-heading-ids/heading_ids.md": "Install",
+    "notebook-raw-front-matter/quarto.ipynb": "Quarto Sheldwich",
+}
+
+# text, titles and front matter
+SEARCHED = {
+    "markdown-heading-ids/heading_ids.md": ["Install", "Configure the Loom", "Set the warp to nine."],
+    "markdown-one-word-footnote/footnotes.md": ["[^1]: Cooperage", "Smithwick for proof.", '[^p]: "Merriweather"'],
+    "zero-width-space/softhyphen.md": ["Halberstadt", "Donaudampfschiff", "Zerowidth"],
+}
+"""What a document's visible text, which is searched, must contain, up to the end of a line."""
 
 
 def row_of(name: str) -> SourceRow:
@@ -84,3 +98,26 @@ def test_a_folder_of_a_delta_table_is_refused_before_a_deleted_row_is_read() -> 
     for path in (folder, folder / "delta_sample", folder / "*/*.parquet"):
         with pytest.raises(BadInput, match=rf"add {{kind: table, format: delta, url: {folder}/delta_sample}} to"):
             find(CorpusSettings(paths=(str(path),)))
+
+
+@pytest.mark.parametrize("name", SEARCHED)
+def test_what_was_hidden_elsewhere_is_searched(name: str) -> None:
+    document = document_of(row_of(name), FILE_FIELDS, 10_000)
+    assert isinstance(document, Document)
+    seen = visible(document.text, "markdown")
+    assert seen is not None
+    lines = seen.text.split("\n")
+    assert [words for words in SEARCHED[name] if not any(words in line for line in lines)] == []
+    if name == "markdown-heading-ids/heading_ids.md":
+        assert [seen.text[start:end] for start, end, _ in seen.headings] == SEARCHED[name][:2]
+        assert [document.text[slice(*span)] for span in seen.originals([seen.headings[1][:2]])] == SEARCHED[name][1:2]
+
+
+def test_pages_of_front_matter_alone_are_no_documents() -> None:
+    if not REPORTED.exists():
+        pytest.skip(f"{REPORTED} is missing")
+    settings = CorpusSettings(paths=(str(REPORTED / "front-matter-only-pages-stop-build" / "hugo_sample"),))
+    rows = [(file.name, *read(file, settings)) for file in find(settings).files]
+    empty = {name for name, row in rows if isinstance(row, RejectedRow) and row.reason == "empty-file"}
+    assert (len(rows), len(empty)) == (132, 12)
+    assert all(name.endswith("_index.md") for name in empty)

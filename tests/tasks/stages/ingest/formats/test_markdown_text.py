@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from tasks.stages.ingest.documents import Location
 from tasks.stages.ingest.formats.extraction import ExtractionLimits, UnreadableError
-from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clean, clip_title
+from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clean
 from tasks.text.markup import visible
 from tests.deep import examples
 
@@ -190,12 +190,6 @@ def test_too_much_text_is_refused_before_it_is_joined() -> None:
 
 def test_invisible_characters_are_left_out() -> None:
     assert clean("a\x00b\x0cc\u200bd\ud800e\xa0f\u00adg\x85h") == "ab\x0ccde fgh"
-
-
-def test_a_title_that_is_too_long_is_cut_between_words() -> None:
-    assert clip_title("word " * 10) == ("word " * 10).strip()
-    assert clip_title("word " * 2_000) == ("word " * 60).strip()
-    assert len(clip_title("x" * 5_000)) == 300
 
 
 @pytest.mark.slow

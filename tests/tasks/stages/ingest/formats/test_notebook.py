@@ -142,7 +142,7 @@ def test_a_cell_of_another_language_says_so() -> None:
         (b'{"cells": [], "x": ' + b"9" * 5_000 + b"}", "unreadable-file"),
         (b'{"cells": ' + b"[" * 100_000, "hostile-file"),
         (b"\xff\xfe{}", "not-utf8"),
-        (b'{"cells": []}', "no-text"),
+        (b'{"cells": []}', "empty-file"),
         (b'{"cells": [{"cell_type": "markdown", "source": "a\\u0000"}]}', "nul"),
         (b'{"cells": [' + b'{"cell_type": "markdown", "source": "x"},' * 60_000 + b"{}]}", "too-large"),
         (b'{"cells": [{"cell_type": "markdown", "source": "' + b"x" * 1_000_001 + b'"}]}', "too-large"),

@@ -189,11 +189,12 @@ def test_texts_that_are_not_utf8_are_refused_and_the_others_kept(sqlite: Sqlite)
     assert (found.ids, found.reasons) == (["a", "c"], [(2, "not-utf8")])
 
 
-def test_bytes_become_a_refusal_of_their_document(sqlite: Sqlite) -> None:
+def test_bytes_are_left_out_of_the_metadata(sqlite: Sqlite) -> None:
     sqlite.run("INSERT INTO documents (id, text, title) VALUES ('b', 'B.', 'B')")
     found = read(sqlite.place("SELECT id, text, x'00ff' AS picture FROM documents"))
-    refused = document_of(SourceRow(1, found.records[0]), FieldNames(), 10_000)
-    assert getattr(refused, "reason", None) == "bad-metadata"
+    document = document_of(SourceRow(1, found.records[0]), FieldNames(), 10_000)
+    assert isinstance(document, Document)
+    assert (document.metadata, document.metadata_left_out) == ("{}", True)
 
 
 @pytest.mark.parametrize(
