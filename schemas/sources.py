@@ -32,6 +32,8 @@ def as_tuple(value: object) -> object:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
+FormatNames = dict[Annotated[str, Field(pattern=r"^\.[^./\\\sA-Z]+$")], str]
+"""The names of formats by suffix, in lower case."""
 
 
 class CorpusSection(BaseModel):
@@ -46,6 +48,7 @@ class _FilesSettings(CorpusSection):
         pattern=r"^([^/\\\x00-\x1f]+/)*$",
         description="A prefix of the files' names, which are the documents' ids, such as `handbook/`",
     )
+    formats: FormatNames = Field(default={}, description="As `corpus.formats`, which applies if this is not given")
 
     @field_validator("prefix")
     @classmethod

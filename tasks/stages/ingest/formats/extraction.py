@@ -116,7 +116,8 @@ class Format:
     kind: the format's name, stored in the metadata as `format`. version: increased whenever the same bytes yield a new
     text. libraries: the packages that determine the text. has_pictures: whether pages may be pictures, which tesseract
     reads if `corpus.extract.ocr` is set. dialect: the third argument of `extract`, if the module reads several formats.
-    by_default: False for files that are read only if `corpus.include` or the path names their suffix, since a folder of
+    is_text: whether the file is a text, which is converted to UTF-8 (`encodings`) before it is extracted. by_default:
+    False for files that are read only if `corpus.include` or the path names their suffix, since a folder of
     documents may also contain code. titled_by_path: whether a file without a title gets its path as title.
     """
 
@@ -129,10 +130,13 @@ class Format:
     dialect: str = ""
     by_default: bool = True
     titled_by_path: bool = False
+    is_text: bool = False
+    extra: str = ""
 
     def versions(self, ocr: str) -> dict[str, str]:
         """Return the versions of the packages and programs that determine the text. ocr: as in `ExtractionLimits`."""
-        return library_versions(*self.libraries) | (tesseract_versions(ocr) if self.has_pictures else {})
+        libraries = (*self.libraries, "chardet") if self.is_text else self.libraries
+        return library_versions(*libraries) | (tesseract_versions(ocr) if self.has_pictures else {})
 
     def extractor(self) -> Extractor:
         """Return the format's `extract` function. Raises an error that says what to install if a package is missing."""
@@ -142,5 +146,5 @@ class Format:
         except OSError as error:  # from ctypes: a shared library cannot be loaded, for example for lack of memory
             raise ImportError(str(error), name=name) from error
         except ImportError as error:
-            raise not_installed(f"reading {self.kind}", error.name or self.module, error) from error
+            raise not_installed(f"reading {self.kind}", error.name or self.module, error, extra=self.extra) from error
         return cast("Extractor", partial(module.extract, dialect=self.dialect) if self.dialect else module.extract)

@@ -6,19 +6,29 @@ from tasks.stages.ingest.formats.code import LANGUAGES
 from tasks.stages.ingest.formats.extraction import Format
 
 _CODE = tuple(
-    Format(name, language.suffixes, 1, "code", language.libraries, dialect=name, by_default=False, titled_by_path=True)
+    Format(
+        name,
+        language.suffixes,
+        1,
+        "code",
+        language.libraries,
+        dialect=name,
+        by_default=False,
+        titled_by_path=True,
+        is_text=True,
+    )
     for name, language in LANGUAGES.items()
 )
 
 FORMATS: tuple[Format, ...] = (
     Format("pdf", (".pdf",), 2, "pdf", libraries=("pypdfium2",), has_pictures=True),
     Format("notebook", (".ipynb",), 2, "notebook", libraries=("docutils",)),
-    Format("restructured-text", (".rst",), 2, "restructured_text", libraries=("docutils",)),
+    Format("restructured-text", (".rst",), 2, "restructured_text", libraries=("docutils",), is_text=True),
     Format("docx", (".docx", ".docm"), 2, "docx"),
     Format("pptx", (".pptx", ".pptm"), 2, "pptx"),
     Format("xlsx", (".xlsx", ".xlsm"), 2, "xlsx"),
     Format("epub", (".epub",), 2, "epub", libraries=("lxml",)),
-    Format("html", (".html", ".htm"), 1, "html", libraries=("trafilatura", "lxml")),
+    Format("html", (".html", ".htm", ".xhtml", ".xht"), 1, "html", libraries=("trafilatura", "lxml"), is_text=True),
     *_CODE,
 )
 
