@@ -137,9 +137,9 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
     """Return the corpus files, and the paths without corpus files.
 
     Raises BadInput for a missing path, a folder that cannot be listed, a path to a file of unknown format, an unknown
-    name in `corpus.formats`, and, unless `allow_none`, a corpus without a file: each would otherwise look like the deletion of documents. Also raises
-    BadInput for two text files with the same document id, and for a path that is not UTF-8; a file below a path gets
-    the kind MISNAMED if its name is not UTF-8.
+    name in `corpus.formats`, and, unless `allow_none`, a corpus without a file: each would otherwise look like the
+    deletion of documents. Also raises BadInput for two text files with the same document id, and for a path that is not
+    UTF-8; a file below a path gets the kind MISNAMED if its name is not UTF-8.
     """
     check_formats(settings.formats)
     named = [_absolute(path) for path in settings.paths]

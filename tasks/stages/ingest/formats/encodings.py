@@ -42,11 +42,12 @@ _MOST_REPLACED = 1_000
 """A stated encoding counts if at most one character in this many cannot be decoded."""
 
 _WIDE = ("utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
-_DETECTED = (
-    "windows-1250 windows-1251 windows-1252 windows-1253 windows-1254 windows-1255 windows-1256 windows-1257 "
-    "windows-1258 windows-874 koi8-r koi8-u iso-8859-2 iso-8859-5 iso-8859-7 cp932 euc-jp iso-2022-jp gb18030 big5 "
-    "cp949"
-).split()
+_DETECTED = tuple(
+    """
+    windows-1250 windows-1251 windows-1252 windows-1253 windows-1254 windows-1255 windows-1256 windows-1257 windows-1258
+    windows-874 koi8-r koi8-u iso-8859-2 iso-8859-5 iso-8859-7 cp932 euc-jp gb18030 big5 cp949
+    """.split()  # noqa: SIM905
+)
 _CONFIDENCE = 0.05
 _EXAMINED = 200_000
 """The number of bytes that chardet examines."""
@@ -140,7 +141,7 @@ def _is_in(data: bytes, codec: str) -> bool:
     return text.count("\ufffd") * _MOST_REPLACED <= len(text)
 
 
-def _detected(data: bytes, names: tuple[str, ...] | list[str], confidence: float) -> str:
+def _detected(data: bytes, names: tuple[str, ...], confidence: float) -> str:
     """Return the codec that chardet names; UTF-8 if it is not confident enough, or if the text cannot be decoded."""
     import chardet  # its models, which few corpora need
 

@@ -34,8 +34,9 @@ class ChangedError(OSError):
 class FileEntry:
     """A file in the listing of a source. Names are POSIX paths relative to the source, and become document ids.
 
-    charset: the encoding that the source states for a text. size: in bytes; None if unknown. token: a string that changes whenever the bytes do; if empty, every build reads the
-    file. modified: seconds since 1970. details: owner, groups etc. as JSON values, for `corpus.file_metadata`.
+    size: in bytes; None if unknown. token: a string that changes whenever the bytes do; if empty, every build reads the
+    file. modified: seconds since 1970. details: owner, groups etc. as JSON values, for `corpus.file_metadata`. charset:
+    the encoding that the source states for a text; empty if it states none.
     """
 
     name: str
