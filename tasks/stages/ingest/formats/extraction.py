@@ -119,6 +119,7 @@ class Format:
     is_text: whether the file is a text, which is converted to UTF-8 (`encodings`) before it is extracted. by_default:
     False for files that are read only if `corpus.include` or the path names their suffix, since a folder of
     documents may also contain code. titled_by_path: whether a file without a title gets its path as title.
+    extra: the extra of indexmill that installs its libraries; without it, files of the format are rejected.
     """
 
     kind: str

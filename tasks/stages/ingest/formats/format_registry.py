@@ -29,6 +29,26 @@ FORMATS: tuple[Format, ...] = (
     Format("xlsx", (".xlsx", ".xlsm"), 2, "xlsx"),
     Format("epub", (".epub",), 2, "epub", libraries=("lxml",)),
     Format("html", (".html", ".htm", ".xhtml", ".xht"), 1, "html", libraries=("trafilatura", "lxml"), is_text=True),
+    Format("opendocument-text", (".odt", ".ott"), 1, "opendocument"),
+    Format("opendocument-spreadsheet", (".ods", ".ots"), 1, "opendocument"),
+    Format("opendocument-presentation", (".odp", ".otp"), 1, "opendocument"),
+    Format("email", (".eml",), 1, "eml", libraries=("trafilatura", "lxml", "chardet")),
+    Format(
+        "xls", (".xls", ".xlt"), 1, "old_office", libraries=("python-calamine", "lxml", "trafilatura"), dialect="xls"
+    ),
+    Format("doc", (".doc", ".dot"), 1, "old_office", libraries=("lxml", "trafilatura", "xberg"), dialect="doc"),
+    *(
+        Format(name, suffixes, 1, "by_xberg", libraries=("xberg",), dialect=name, is_text=is_text, extra="formats")
+        for name, suffixes, is_text in (
+            ("rtf", (".rtf",), False),
+            ("msg", (".msg",), False),
+            ("ppt", (".ppt", ".pps"), False),
+            ("org", (".org",), True),
+            ("asciidoc", (".adoc", ".asciidoc"), True),
+            ("fictionbook", (".fb2",), True),
+            ("jats", (".nxml",), True),
+        )
+    ),
     *_CODE,
 )
 

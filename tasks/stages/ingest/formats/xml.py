@@ -42,6 +42,20 @@ _PREFIXES: dict[str, str] = {
     "http://www.w3.org/2000/svg": "svg",
     "urn:schemas-microsoft-com:vml": "v",
     "http://schemas.microsoft.com/office/word/2010/wordprocessingShape": "wps",
+    "http://www.w3.org/1999/xlink": "xlink",
+    **{
+        f"urn:oasis:names:tc:opendocument:xmlns:{name}:1.0": prefix
+        for name, prefix in (
+            ("office", "office"),
+            ("text", "text"),
+            ("table", "table"),
+            ("style", "style"),
+            ("drawing", "draw"),
+            ("presentation", "presentation"),
+            ("meta", "meta"),
+            ("svg-compatible", "svg"),
+        )
+    },
     **{
         f"{start}{name}": prefix
         for name, prefix in (
