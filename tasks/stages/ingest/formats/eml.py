@@ -7,6 +7,7 @@ named and counted, but not read. Headers are decoded leniently, since many progr
 from __future__ import annotations
 
 import io
+import re
 from email import policy
 from email.errors import MessageError
 from email.header import decode_header, make_header
@@ -21,6 +22,7 @@ from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, 
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clean, clip_title
 
+_WORD = re.compile(r"\w+")
 _MAX_DEPTH = 50
 _MAX_PARTS = 10_000
 _MAX_HEADER = 20_000
@@ -86,7 +88,7 @@ class _Mail:
                 return "\n\n".join(text for _, text in texts)
             rich = texts[-1][1]
             plain = next((text for inner, text in texts if inner == "text/plain"), rich)
-            return rich if len(rich.split()) > _RICHER * len(plain.split()) else plain
+            return rich if len(_WORD.findall(rich)) > _RICHER * len(_WORD.findall(plain)) else plain
         if kind not in ("text/plain", "text/html") or part.get_content_disposition() == "attachment" or name:
             self._attachments.append(one_line(clean(name)) or kind)
             return ""

@@ -4,11 +4,11 @@ The first of these that fits decides: a byte order mark; the encoding that the s
 the server, the page (`<meta charset>`) or the XML declaration states; a detector, if it is confident enough. A file
 that is UTF-8 except for a few bytes is damaged, and stays as it is: its reader rejects it.
 
-chardet detects encodings by models of pairs of bytes. Of excerpts in 16 languages and encodings, it names all with 300
-characters or more (680) correctly, and 652 with 80 characters; 9 wrong answers reach the confidence demanded here, and
-19 right ones do not. charset-normalizer names 68 % of the excerpts with 300 characters correctly where they are in
-Windows-1252; it is meant for any encoding that gives readable text, not for the right one. chardetng, Firefox's
-detector, is as good, but its Python package was last released in 2025.
+chardet (0BSD) detects encodings by models of pairs of bytes. Of 840 excerpts in 21 languages and encodings, this module
+reads all with 1,500 characters, all but one with 300, and 812 with 80, of which it rejects 17 and misreads letters of
+11. charset-normalizer, which other libraries bring along, names 70 % of excerpts in Windows-1252 correctly: it looks
+for an encoding that gives readable text. chardetng, Firefox's detector, is as good as chardet, but its Python package
+was last released in 2025.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ _STATED = re.compile(
 )
 _STATED_WITHIN = 4096
 _SEQUENCE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
+_DAMAGED = 0.75
+"""The share of the bytes beyond ASCII that are UTF-8 in a damaged UTF-8 text; in 300 texts in EUC-JP, at most 0.54."""
 _ASCII = bytes(range(128))
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _MOST_REPLACED = 1_000
@@ -124,7 +126,7 @@ def _guessed(data: bytes, stated: str) -> str:
     if is_utf8:
         # ISO-2022-JP consists of ASCII and escapes.
         return "iso2022_jp" if b"\x1b$" in data and _is_in(data, "iso2022_jp") else "utf-8"
-    if 2 * sum(map(len, _SEQUENCE.findall(data))) > len(data.translate(None, _ASCII)):
+    if sum(map(len, _SEQUENCE.findall(data))) > _DAMAGED * len(data.translate(None, _ASCII)):
         return "utf-8"
     for label in labels:
         try:
@@ -147,7 +149,8 @@ def _detected(data: bytes, names: tuple[str, ...], confidence: float) -> str:
 
     first = _NOT_ASCII.search(data)
     start = max(0, first.start() - _EXAMINED // 2) // 4 * 4 if first is not None else 0
-    guess = chardet.detect(data[start : start + _EXAMINED], include_encodings=names)
+    sample = data[start : start + _EXAMINED]
+    guess = chardet.detect(sample, include_encodings=(*names, "utf-8"), no_match_encoding="utf-8")
     if guess["encoding"] is None or guess["confidence"] < confidence:
         return "utf-8"
     codec = codec_of(guess["encoding"])

@@ -7,11 +7,11 @@ import struct
 import zipfile
 from collections.abc import Mapping, Sequence
 from html import escape
-from importlib import import_module
 
 import pytest
 
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
+from tasks.stages.ingest.formats.format_registry import format_of
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 R = 'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
@@ -238,10 +238,9 @@ def epub(
 
 def extracted(kind: str, data: bytes, limits: ExtractionLimits | None = None) -> Extracted:
     """What the extractor of a kind makes of a file."""
-    found: Extracted = import_module(f"tasks.stages.ingest.formats.{kind}").extract(
-        io.BytesIO(data), limits or ExtractionLimits()
-    )
-    return found
+    file_format = format_of(kind)
+    assert file_format is not None
+    return file_format.extractor()(io.BytesIO(data), limits or ExtractionLimits())
 
 
 def refused(kind: str, data: bytes, limits: ExtractionLimits | None = None) -> UnreadableError:
