@@ -7,7 +7,7 @@ import codecs
 AUTO = "auto"
 """The value of `corpus.encoding` that decides the encoding of each file by its bytes."""
 
-_KNOWN = frozenset(
+_CODECS = frozenset(
     """
     utf-8 utf-16-le utf-16-be utf-32-le utf-32-be cp437 cp850 cp852 cp866 cp874 cp932 cp949 cp1250 cp1251
     cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 iso8859-2 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7
@@ -42,7 +42,7 @@ def codec_of(label: str) -> str:
         raise LookupError(f"unknown encoding: {label!a}")
     name = _LABELS.get(label) or codecs.lookup(label).name
     name = _SUPERSETS.get(name, name)
-    if name not in _KNOWN:
+    if name not in _CODECS:
         raise LookupError(f"unknown encoding: {label}")
     return name
 

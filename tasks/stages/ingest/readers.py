@@ -32,13 +32,13 @@ from schemas.encodings import AUTO, name_of_codec
 from tasks.stages.ingest.documents import RejectedRow, SourceRow, clip
 from tasks.stages.ingest.formats import front_matter
 from tasks.stages.ingest.formats.decompression import decompressed, refuse_expansion
-from tasks.stages.ingest.formats.encodings import SAMPLE, Utf8Stream, as_utf8, encoding_of
 from tasks.stages.ingest.formats.extraction import ExtractionLimits, UnreadableError, fitting_title, read_text
 from tasks.stages.ingest.formats.format_registry import format_of
 from tasks.stages.ingest.formats.json_array import BrokenArrayError, elements
 from tasks.stages.ingest.formats.markdown_marks import heading_of
 from tasks.stages.ingest.formats.mdx import without_components
 from tasks.stages.ingest.formats.record_batches import records_of
+from tasks.stages.ingest.formats.text_encoding import SAMPLE, Utf8Stream, as_utf8, encoding_of
 from tasks.stages.ingest.globs import is_chosen
 from tasks.stages.ingest.memory import lacks_memory
 from tasks.stages.ingest.source_files import MISNAMED, RECORDS, Kind, NoCorpusFile, SourceFile, kind_of, open_source

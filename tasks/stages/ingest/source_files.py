@@ -270,12 +270,12 @@ def digest_of_files(files: Sequence[SourceFile]) -> str | None:
 
 def check_formats(formats: Mapping[str, Kind]) -> None:
     """Raise BadInput for an unknown format in `corpus.formats`."""
-    known = sorted(set(SUFFIXES.values()))
+    kinds = sorted(set(SUFFIXES.values()))
     for suffix, kind in formats.items():
-        if kind not in known:
-            hint = did_you_mean([kind], known)
+        if kind not in kinds:
+            hint = did_you_mean([kind], kinds)
             raise BadInput(
-                f"corpus.formats: {suffix} has the unknown format {kind!r}{hint}; known are {', '.join(known)}"
+                f"corpus.formats: {suffix} has the unknown format {kind!r}{hint}; known are {', '.join(kinds)}"
             )
 
 

@@ -84,11 +84,11 @@ async def _read(data: bytes, mime_type: str) -> Any:
 
 def _without_deleted(data: bytes) -> bytes:
     """Remove the groups of deleted text, headers and footers from RTF; make the numbers of lists visible text."""
-    kept = bytearray()
-    starts: list[tuple[int, bool]] = []  # of the open groups: where they begin in `kept`, and whether to remove them
+    shown = bytearray()
+    starts: list[tuple[int, bool]] = []  # of the open groups: where they begin in `shown`, and whether to remove them
     at = 0
     while (match := _RTF.search(data, at)) is not None:
-        kept += data[at : match.start()]
+        shown += data[at : match.start()]
         at = match.end()
         if match[1] is not None:  # binary data, which may contain braces
             at += int(match[1])
@@ -98,10 +98,10 @@ def _without_deleted(data: bytes) -> bytes:
         if match[2] is not None and starts:
             starts[-1] = starts[-1][0], True
         if match[0] == b"{":
-            starts.append((len(kept), False))
-        kept += match[0]
+            starts.append((len(shown), False))
+        shown += match[0]
         if match[0] == b"}" and starts:
             start, is_removed = starts.pop()
             if is_removed:
-                del kept[start:]
-    return bytes(kept + data[at:])
+                del shown[start:]
+    return bytes(shown + data[at:])

@@ -17,10 +17,10 @@ from email.utils import parsedate_to_datetime
 from typing import Any, BinaryIO
 
 from tasks.stages.ingest.formats import html
-from tasks.stages.ingest.formats.encodings import encoding_of
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clean, clip_title
+from tasks.stages.ingest.formats.text_encoding import encoding_of
 
 _WORD = re.compile(r"\w+")
 _MAX_DEPTH = 50

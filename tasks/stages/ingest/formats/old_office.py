@@ -12,10 +12,10 @@ import datetime
 from typing import Any, BinaryIO
 
 from tasks.stages.ingest.formats import docx, html, xlsx
-from tasks.stages.ingest.formats.encodings import as_utf8
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
 from tasks.stages.ingest.formats.opendocument import write_rows
+from tasks.stages.ingest.formats.text_encoding import as_utf8
 
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 

@@ -17,7 +17,16 @@ from reportlab.lib.pdfencrypt import StandardEncryption
 from reportlab.pdfgen.canvas import Canvas
 
 from tests.tasks.stages.ingest.formats import office_files as office
-from tests.tasks.stages.ingest.formats.office_files import archive, docx, epub, paragraph, pptx, shape, xlsx
+from tests.tasks.stages.ingest.formats.office_files import (
+    archive,
+    docx,
+    epub,
+    opendocument,
+    paragraph,
+    pptx,
+    shape,
+    xlsx,
+)
 from tests.tasks.stages.ingest.formats.pdf_files import CATALOG, FONT, SHOW, objects, one_page, stream
 
 WORDS = "Plain words"
@@ -113,6 +122,7 @@ ARCHIVES = {
     ".pptx": (pptx([shape(WORDS)]), "ppt/slides/slide1.xml"),
     ".xlsx": (xlsx({"One": _sheet("A1")}), "xl/worksheets/sheet1.xml"),
     ".epub": (epub({"a.xhtml": f"<p>{WORDS}</p>"}), "OEBPS/a.xhtml"),
+    ".odt": (opendocument(f"<text:p>{WORDS}</text:p>"), "content.xml"),
 }
 """By suffix: an honest file, and the part that has its text."""
 

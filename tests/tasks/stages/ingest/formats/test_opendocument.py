@@ -2,36 +2,7 @@
 
 from __future__ import annotations
 
-from tests.tasks.stages.ingest.formats.office_files import archive, extracted, refused
-
-_SPACES = " ".join(
-    f'xmlns:{prefix}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'
-    for prefix, name in (
-        ("office", "office"),
-        ("text", "text"),
-        ("table", "table"),
-        ("style", "style"),
-        ("draw", "drawing"),
-        ("svg", "svg-compatible"),
-    )
-)
-_STYLES = (
-    '<style:style style:name="H" style:family="text"><style:text-properties text:display="none"/></style:style>'
-    '<style:style style:name="P1" style:family="paragraph" style:parent-style-name="Title"/>'
-    '<style:style style:name="T" style:family="table"><style:table-properties table:display="false"/></style:style>'
-    '<text:list-style style:name="L"><text:list-level-style-number text:level="1" style:num-format="1"/>'
-    '<text:list-level-style-bullet text:level="2"/></text:list-style>'
-)
-
-
-def opendocument(body: str, kind: str = "text", before: str = "", **parts: str) -> bytes:
-    content = (
-        f"{before}<office:document-content {_SPACES} xmlns:xlink='http://www.w3.org/1999/xlink'>"
-        f"<office:automatic-styles>{_STYLES}</office:automatic-styles>"
-        f"<office:body><office:{kind}>{body}</office:{kind}></office:body></office:document-content>"
-    )
-    about = f"<m {_SPACES} xmlns:dc='http://purl.org/dc/elements/1.1/'><dc:title>About</dc:title></m>"
-    return archive({"content.xml": content, "meta.xml": about, **parts})
+from tests.tasks.stages.ingest.formats.office_files import archive, extracted, opendocument, refused
 
 
 def text(body: str) -> str:

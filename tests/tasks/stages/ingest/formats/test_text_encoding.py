@@ -8,8 +8,8 @@ import time
 import pytest
 
 from schemas.encodings import codec_of, name_of_codec
-from tasks.stages.ingest.formats.encodings import Utf8Stream, as_utf8, encoding_of
 from tasks.stages.ingest.formats.extraction import UnreadableError
+from tasks.stages.ingest.formats.text_encoding import Utf8Stream, as_utf8, encoding_of
 
 GERMAN = "Die Bürger der Stadt fahren im Sommer über die Brücke, um am Fluss den Schützenkönig zu grüßen. "
 RUSSIAN = "Жители города летом переходят через мост, чтобы посмотреть на праздник у реки и поздравить друг друга. "
