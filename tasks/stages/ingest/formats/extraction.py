@@ -118,8 +118,8 @@ class Format:
     reads if `corpus.extract.ocr` is set. dialect: the third argument of `extract`, if the module reads several formats.
     by_default: False for files that are read only if `corpus.include` or the path names their suffix, since a folder of
     documents may also contain code. titled_by_path: whether a file without a title gets its path as title. is_text:
-    whether the file is a text, which is converted to UTF-8 (`text_encoding`) before it is extracted. extra: the extra of
-    indexmill that installs the libraries; if it is missing, files of the format are rejected.
+    whether the file is a text, which is converted to UTF-8 (`text_encoding`) before it is extracted. extra: the extra
+    of indexmill that installs the libraries; if it is missing, files of the format are rejected.
     """
 
     kind: str
