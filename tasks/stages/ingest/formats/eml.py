@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+from codecs import BOM_UTF8
 from email import policy
 from email.errors import MessageError
 from email.header import decode_header, make_header
@@ -41,8 +42,8 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     if codec != "utf-8":
         data = data[mark:].decode(codec, "replace").encode("utf-8", "replace")
     try:
-        message = BytesParser(policy=policy.compat32).parsebytes(data[mark if codec == "utf-8" else 0 :])
-        return _Mail(message, limits).read()
+        mail = BytesParser(policy=policy.compat32).parsebytes(data.removeprefix(BOM_UTF8))
+        return _Mail(mail, limits).read()
     except RecursionError as error:
         raise UnreadableError("hostile-file", "its parts are nested too deeply") from error
     except (MessageError, LookupError, ValueError, AttributeError, TypeError) as error:
@@ -82,7 +83,8 @@ class _Mail:
         payload = part.get_payload()
         name = _decoded(part.get_filename(""))
         if kind.startswith("multipart/") and isinstance(payload, list):
-            texts = [(inner.get_content_type(), self._text(inner, depth + 1)) for inner in payload]
+            parts = [inner for inner in payload if isinstance(inner, Message)]
+            texts = [(inner.get_content_type(), self._text(inner, depth + 1)) for inner in parts]
             texts = [(inner, text) for inner, text in texts if text]
             if kind != "multipart/alternative" or not texts:
                 return "\n\n".join(text for _, text in texts)

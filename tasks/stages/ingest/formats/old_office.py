@@ -3,7 +3,8 @@
 Many programs write other formats under these names, which are read as what they are. Of a workbook, the values are
 read as calamine gives them, without number formats except dates; hidden sheets are omitted.
 
-Of readers of .doc, antiword and catdoc lose tables and letters, and xberg found 69 to 83 % of the words.
+calamine is written in Rust. Of 1,500 damaged workbooks, it rejects 689, and 16 crash their process, which costs only
+the file (`supervisor`). Of readers of .doc, xberg found 69 to 83 % of the words.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits, *, dialect: str) -> Extrac
     head = file.read(512)
     file.seek(0)
     if head.startswith(b"PK"):
-        return (docx if dialect == "doc" else xlsx).extract(file, limits)
+        return docx.extract(file, limits) if dialect == "doc" else xlsx.extract(file, limits)
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] == b"<":
         return html.extract(as_utf8(file, limits.text_bytes)[0], limits)
     if dialect == "doc":
