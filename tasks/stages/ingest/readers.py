@@ -281,13 +281,13 @@ def _csv(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 
 def _delimiter(header: bytes, settings: CorpusSettings) -> str:
-    """Return the first delimiter that finds the columns of id and text in the first row; a comma if none does."""
+    """Return the first delimiter that finds the columns of id and text in the first row, else the most frequent."""
     for delimiter in _DELIMITERS:
         with suppress(csv.Error):
             columns = next(csv.reader([header.decode("utf-8", "replace")], delimiter=delimiter), [])
             if {settings.fields.id, settings.fields.text} <= set(columns):
                 return delimiter
-    return _DELIMITERS[0]
+    return max(_DELIMITERS, key=lambda delimiter: header.count(delimiter.encode()))
 
 
 def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:

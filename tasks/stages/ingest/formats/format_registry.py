@@ -27,7 +27,7 @@ FORMATS: tuple[Format, ...] = (
     Format("docx", (".docx", ".docm"), 2, "docx"),
     Format("pptx", (".pptx", ".pptm"), 2, "pptx"),
     Format("xlsx", (".xlsx", ".xlsm"), 2, "xlsx"),
-    Format("epub", (".epub",), 2, "epub", libraries=("lxml",)),
+    Format("epub", (".epub",), 3, "epub", libraries=("chardet", "lxml")),
     Format("html", (".html", ".htm", ".xhtml", ".xht"), 1, "html", libraries=("trafilatura", "lxml"), is_text=True),
     Format("opendocument-text", (".odt", ".ott"), 1, "opendocument"),
     Format("opendocument-spreadsheet", (".ods", ".ots"), 1, "opendocument"),

@@ -410,6 +410,8 @@ def test_the_delimiter_of_csv_is_that_of_the_columns(tmp_path: Path, name: str, 
 def test_rows_with_other_columns_name_the_setting(tmp_path: Path) -> None:
     found = refusal(write(tmp_path / "a.csv", "id;text\n1;a;b\n"))
     assert (found.reason, "separated by ';' (corpus.csv_delimiter)" in found.detail) == ("bad-columns", True)
+    found = refusal(write(tmp_path / "a.csv", "key;body\n1;a\n"))
+    assert found.detail.startswith("no column id, text; there are key, body: set the corpus fields; columns are")
     found = refusal(write(tmp_path / "a.csv", "id:text\n1:a\n"))
     assert found.detail == (
         "no column id, text; there are id:text: set the corpus fields; columns are separated by ',' "
