@@ -76,6 +76,17 @@ def test_two_branches_of_a_repository_have_names_of_their_own(tmp_path: Path) ->
     assert len(files) == len({file.name for file in files}) == 2
 
 
+def test_a_source_uses_the_formats_of_the_corpus_unless_it_has_its_own(tmp_path: Path) -> None:
+    own = wiki("Vell.", "x/a.log", "b.odd").model_copy(update={"prefix": "own/"})
+    own = PluginSettings.model_validate(
+        {**own.model_dump(by_alias=True, exclude={"formats"}), "formats": {".odd": "text"}}
+    )
+    settings = CorpusSettings(sources=(wiki("Vell.", "a.log", "b.odd"), own), formats={".log": "markdown"})
+    files = list_corpus(settings, tmp_path / "places").files
+    assert [(file.name, file.kind) for file in files] == [("a.log", "markdown"), ("own/b.odd", "text")]
+    assert len({source_key(place) for place in (settings.places[0], wiki("Vell.", "a.log", "b.odd"))}) == 1
+
+
 def test_files_of_two_places_with_one_id_are_refused_as_those_of_two_folders_are(tmp_path: Path) -> None:
     both = CorpusSettings(sources=(wiki("one", "a.md", "index.md"), wiki("other", "index.md")))
     with pytest.raises(BadInput, match=r"index\.md of .*:Wiki and index\.md of .*:Wiki would both be the document"):
