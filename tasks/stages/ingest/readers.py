@@ -26,7 +26,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-from indexmill.errors import ModelUnavailable
 from schemas.corpus import EVERYTHING_ELSE, CorpusSettings
 from schemas.encodings import AUTO, name_of_codec
 from tasks.stages.ingest.documents import RejectedRow, SourceRow, clip
@@ -417,12 +416,7 @@ def _extracted(source: SourceFile, settings: CorpusSettings) -> Rows:
     file_format = format_of(source.kind)
     if file_format is None:
         raise ValueError(f"there is no format {source.kind!r}")
-    try:
-        extract = file_format.extractor()
-    except ModelUnavailable as error:
-        if not file_format.extra:
-            raise
-        raise UnreadableError("unreadable-file", str(error)) from error
+    extract = file_format.extractor()
     chosen = settings.extract
     limits = ExtractionLimits(settings.max_document_bytes, chosen.max_pages, chosen.max_expanded_bytes, chosen.ocr)
     with open_source(source) as stream:

@@ -30,6 +30,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from indexmill.errors import BadInput, IndexmillError, UnsupportedFormat
+from indexmill.extras import install
 from indexmill.retrieve.retrieval_method import did_you_mean
 from indexmill.store.folder_files import check_store
 from indexmill.store.layout import STORE_FILE
@@ -70,9 +71,14 @@ SUFFIXES: dict[str, Kind] = {
     ".md": "markdown",
     ".markdown": "markdown",
     ".mdx": "mdx",
-    **{suffix: format_.kind for format_ in FORMATS for suffix in format_.suffixes},
+    **{suffix: format_.kind for format_ in FORMATS if format_.is_installed for suffix in format_.suffixes},
 }
 """The formats by file name; JSON and CSV may also end in .gz or .zst."""
+
+NOT_INSTALLED: dict[str, str] = {
+    suffix: install(format_.extra) for format_ in FORMATS if not format_.is_installed for suffix in format_.suffixes
+}
+"""The suffixes of formats that need an extra that is not installed, and the command that installs it."""
 
 TEXT_KINDS: frozenset[Kind] = frozenset({"text", "markdown", "mdx", *(format_.kind for format_ in FORMATS)})
 """The formats in which each file is one document."""
@@ -89,6 +95,7 @@ _MAGIC = re.compile(r"[*?\[]")
 _SUFFIX_ADVICE = (
     f"Known are {' '.join(suffix for suffix in SUFFIXES if suffix not in _NAMED_ONLY)}, JSON or CSV with .gz or .zst, "
     "and source code where corpus.include names its suffix; corpus.formats gives a format to other suffixes"
+    + "".join(f"; to read {suffix}: {command}" for suffix, command in NOT_INSTALLED.items())
 )
 
 

@@ -13,8 +13,7 @@ import asyncio
 import re
 from typing import Any, BinaryIO
 
-import xberg
-
+from indexmill.extras import not_installed
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, is_date
 from tasks.stages.ingest.formats.markdown_marks import heading_of
 from tasks.stages.ingest.formats.markdown_text import clean, clip_title
@@ -77,6 +76,10 @@ def extract(file: BinaryIO, limits: ExtractionLimits, *, dialect: str) -> Extrac
 
 
 async def _read(data: bytes, mime_type: str) -> Any:
+    try:
+        import xberg  # an extra
+    except ImportError as error:
+        raise UnreadableError("unreadable-file", str(not_installed("reading it", "xberg", error))) from error
     config = xberg.ExtractionConfig(use_cache=False, disable_ocr=True, output_format="markdown")
     result = await xberg.extract(xberg.ExtractInput(kind="bytes", bytes=data, mime_type=mime_type), config)
     return result.results[0]

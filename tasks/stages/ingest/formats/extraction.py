@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, BinaryIO, cast
 
 from indexmill.extras import not_installed
@@ -118,8 +119,8 @@ class Format:
     reads if `corpus.extract.ocr` is set. dialect: the third argument of `extract`, if the module reads several formats.
     by_default: False for files that are read only if `corpus.include` or the path names their suffix, since a folder of
     documents may also contain code. titled_by_path: whether a file without a title gets its path as title. is_text:
-    whether the file is a text, which is converted to UTF-8 (`text_encoding`) before it is extracted. extra: the extra
-    of indexmill that installs the libraries; if it is missing, files of the format are rejected.
+    whether the file is a text, which is converted to UTF-8 (`text_encoding`) before it is extracted. extra: a
+    package that an extra of indexmill installs; without it, files of the format are passed over.
     """
 
     kind: str
@@ -134,6 +135,11 @@ class Format:
     is_text: bool = False
     extra: str = ""
 
+    @property
+    def is_installed(self) -> bool:
+        """Whether the package of an extra is installed, if the format needs one."""
+        return not self.extra or find_spec(self.extra) is not None
+
     def versions(self, ocr: str) -> dict[str, str]:
         """Return the versions of the packages and programs that determine the text. ocr: as in `ExtractionLimits`."""
         libraries = (*self.libraries, "chardet") if self.is_text else self.libraries
@@ -147,5 +153,5 @@ class Format:
         except OSError as error:  # from ctypes: a shared library cannot be loaded, for example for lack of memory
             raise ImportError(str(error), name=name) from error
         except ImportError as error:
-            raise not_installed(f"reading {self.kind}", error.name or self.module, error, extra=self.extra) from error
+            raise not_installed(f"reading {self.kind}", error.name or self.module, error) from error
         return cast("Extractor", partial(module.extract, dialect=self.dialect) if self.dialect else module.extract)

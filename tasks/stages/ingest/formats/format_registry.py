@@ -39,7 +39,7 @@ FORMATS: tuple[Format, ...] = (
     Format("doc", (".doc", ".dot"), 1, "old_office", libraries=("lxml", "trafilatura", "xberg"), dialect="doc"),
     Format("xml", (".xml",), 1, "xml_text", ("lxml", "trafilatura", "xberg"), by_default=False, is_text=True),
     *(
-        Format(name, suffixes, 1, "by_xberg", libraries=("xberg",), dialect=name, is_text=is_text, extra="formats")
+        Format(name, suffixes, 1, "by_xberg", libraries=("xberg",), dialect=name, is_text=is_text, extra="xberg")
         for name, suffixes, is_text in (
             ("rtf", (".rtf",), False),
             ("msg", (".msg",), False),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import datetime
 from typing import Any, BinaryIO
 
-from tasks.stages.ingest.formats import docx, html, xlsx
+from tasks.stages.ingest.formats import by_xberg, docx, html, xlsx
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
 from tasks.stages.ingest.formats.opendocument import write_rows
@@ -31,8 +31,6 @@ def extract(file: BinaryIO, limits: ExtractionLimits, *, dialect: str) -> Extrac
         return html.extract(as_utf8(file, limits.text_bytes)[0], limits)
     if dialect == "doc":
         if head.startswith(b"{\\rtf"):
-            from tasks.stages.ingest.formats import by_xberg  # an extra
-
             return by_xberg.extract(file, limits, dialect="rtf")
         message = "Word files of 1997 to 2003 are not read: convert it, such as by `soffice --convert-to docx`"
         raise UnreadableError("unreadable-file", message)

@@ -5,10 +5,10 @@ the server, the page (`<meta charset>`) or the XML declaration states; a detecto
 that is UTF-8 except for a few bytes is damaged, and stays as it is: its reader rejects it.
 
 chardet (0BSD) detects encodings by models of pairs of bytes. Of 840 excerpts in 21 languages and encodings, this module
-reads all with 1,500 characters, all but one with 300, and 812 with 80, of which it rejects 17 and misreads letters of
-11. charset-normalizer, which other libraries bring along, names 70 % of excerpts in Windows-1252 correctly: it looks
-for an encoding that gives readable text. chardetng, Firefox's detector, is as good as chardet, but its Python package
-was last released in 2025.
+reads all with 1,500 characters, all but one with 300, and 812 with 80; of the others, it rejects 17 and misreads
+letters of 11. charset-normalizer, which other libraries bring along, names 70 % of excerpts in Windows-1252 correctly:
+it looks for an encoding that gives readable text. chardetng, Firefox's detector, is as good as chardet, but its Python
+package was last released in 2025.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import io
 import re
 from typing import BinaryIO
 
-from tasks.stages.ingest.formats import html
+from tasks.stages.ingest.formats import by_xberg, html
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter
@@ -36,8 +36,6 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         return html.extract(io.BytesIO(data), limits)
     dialect = {b"article": "jats", b"fictionbook": "fictionbook"}.get(name)
     if dialect is not None and (dialect != "jats" or _JATS.search(data[:_HEAD])):
-        from tasks.stages.ingest.formats import by_xberg  # an extra
-
         return by_xberg.extract(io.BytesIO(data), limits, dialect=dialect)
     writer = MarkdownWriter(limits)
     _write(parse(data, "the file"), writer)

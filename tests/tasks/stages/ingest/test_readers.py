@@ -9,7 +9,6 @@ import gzip
 import io
 import json
 import random
-import sys
 import time
 import tracemalloc
 import zlib
@@ -435,14 +434,6 @@ def test_a_text_in_another_encoding_says_so(tmp_path: Path) -> None:
 def test_a_mapped_markdown_file_says_that_it_is_markdown(tmp_path: Path) -> None:
     (row,) = rows(write(tmp_path / "a.log", "# Title\n\nText."), formats={".log": "markdown"})
     assert (row.record["title"], row.record["metadata"]) == ("Title", {"format": "markdown"})
-
-
-def test_a_format_whose_extra_is_missing_is_refused_with_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "tasks.stages.ingest.formats.by_xberg", None)
-    found = refusal(write(tmp_path / "a.rtf", r"{\rtf1 x}"))
-    assert (found.reason, "pip install 'indexmill[formats]'" in found.detail) == ("unreadable-file", True)
 
 
 def test_each_broken_csv_row_is_refused_and_the_rest_is_read(tmp_path: Path) -> None:

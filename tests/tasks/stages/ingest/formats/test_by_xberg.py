@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.tasks.stages.ingest.formats.office_files import extracted, refused
@@ -36,6 +40,22 @@ def test_fictionbook_is_read_and_entities_are_refused() -> None:
         "Ein\n\nSchöner Text.\n"
     )
     assert refused("fictionbook", b'<!DOCTYPE a [<!ENTITY a "b">]>' + book.encode()).reason == "hostile-file"
+
+
+def test_without_the_extra_files_are_passed_over_or_refused_with_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "a.md").write_text("x")
+    (tmp_path / "b.rtf").write_text("{")
+    monkeypatch.setitem(sys.modules, "xberg", None)
+    assert "pip install 'indexmill[formats]'" in str(refused("rtf", b"{\\rtf1 x}"))
+    program = (
+        "import sys; sys.modules['xberg'] = None\nfrom schemas.corpus import CorpusSettings\n"
+        "from tasks.stages.ingest.source_files import NOT_INSTALLED, find\n"
+        "print([file.name for file in find(CorpusSettings(paths=(sys.argv[1],))).files], NOT_INSTALLED['.rtf'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True)
+    assert done.stdout == "['a.md'] pip install 'indexmill[formats]'\n"
 
 
 def test_other_files_are_refused() -> None:
