@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 from typing import Any, BinaryIO
 
+from indexmill.extras import not_installed
 from tasks.stages.ingest.formats import by_xberg, docx, html, xlsx
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clip_title
@@ -40,8 +41,10 @@ def extract(file: BinaryIO, limits: ExtractionLimits, *, dialect: str) -> Extrac
 
 
 def _workbook(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
-    from python_calamine import CalamineError, CalamineWorkbook, PasswordError, SheetTypeEnum, SheetVisibleEnum
-
+    try:
+        from python_calamine import CalamineError, CalamineWorkbook, PasswordError, SheetTypeEnum, SheetVisibleEnum
+    except ImportError as error:
+        raise not_installed("reading xls", "python_calamine", error) from error
     writer = MarkdownWriter(limits)
     try:
         workbook = CalamineWorkbook.from_filelike(file)

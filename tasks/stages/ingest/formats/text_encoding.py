@@ -18,6 +18,7 @@ import io
 import re
 from typing import BinaryIO
 
+from indexmill.extras import not_installed
 from schemas.encodings import AUTO, codec_of
 from tasks.stages.ingest.formats.extraction import UnreadableError
 
@@ -145,8 +146,10 @@ def _is_in(data: bytes, codec: str) -> bool:
 
 def _detected(data: bytes, names: tuple[str, ...], confidence: float) -> str:
     """Return the codec that chardet names; UTF-8 if it is not confident enough, or if the text cannot be decoded."""
-    import chardet  # its models, which few corpora need
-
+    try:
+        import chardet  # its models, which few corpora need
+    except ImportError as error:
+        raise not_installed("a text that is not UTF-8", "chardet", error) from error
     first = _NOT_ASCII.search(data)
     start = max(0, first.start() - _EXAMINED // 2) // 4 * 4 if first is not None else 0
     sample = data[start : start + _EXAMINED]
