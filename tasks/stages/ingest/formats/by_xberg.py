@@ -32,6 +32,8 @@ _ENTITY = re.compile(rb"<!ENTITY", re.IGNORECASE)
 _DECLARATION = re.compile(rb"^\s*<\?xml\b[^>]{0,200}>")
 _RULE = re.compile(r"^-----$\n*", re.MULTILINE)
 _PICTURE = re.compile(r"!\[([^\[\]\n]{0,1000})\]\([^()\s]{0,200}\)")
+_NUMBER = re.compile(r"^(\d{1,3})\\(?=[.)] )", re.MULTILINE)
+_BULLET = re.compile(r"^[·•▪‣] +(?=\S)", re.MULTILINE)
 _UNDECODED = re.compile(r"\\'|\ufffd")
 _RTF = re.compile(
     rb"\\bin(\d{1,9})[ ]?|\\(?:(header|footer|deleted)[lrf]?(?![a-z0-9])|(listtext|pntext)(?![a-z])|.)|[{}]", re.DOTALL
@@ -58,7 +60,11 @@ def extract(file: BinaryIO, limits: ExtractionLimits, *, dialect: str) -> Extrac
         reason = "encrypted" if re.search(r"(?i)encrypt|password", str(error)) else "unreadable-file"
         raise UnreadableError(reason, f"it cannot be read: {str(error)[:200]!a}") from error
     text = _PICTURE.sub(lambda picture: f"![{picture[1]}]()" if picture[1] != "image" else "", document.content)
-    text = clean(_RULE.sub("", text) if dialect == "ppt" else text)  # between slides
+    if dialect == "ppt":
+        text = _RULE.sub("", text)  # between slides
+    elif dialect == "rtf":
+        text = _NUMBER.sub(r"\1", _BULLET.sub("- ", text))
+    text = clean(text)
     if not text.strip():
         raise UnreadableError("no-text", "it has no visible words")
     if len(text.encode("utf-8", "replace")) > limits.text_bytes:

@@ -16,12 +16,13 @@ pytest.importorskip("xberg", reason="xberg is an extra: pip install 'indexmill[f
 def test_rtf_without_deleted_text_headers_and_hidden_text_but_with_list_numbers() -> None:
     data = (
         r"{\rtf1\ansi\ansicpg1251{\info{\title About}}{\header {\b SECRET}\par}\pard\outlinelevel0 Part\par"
-        r"\pard Seen{\deleted SEC{\b RET}}{\v SECRET} \'e4\'e0{\*\bin5 }}}}}}\par{\listtext 2.\tab}item\par"
+        r"\pard Seen{\deleted SEC{\b RET}}{\v SECRET} \'e4\'e0{\*\bin5 }}}}}}\par"
+        r"{\listtext 2.\tab}item\par{\listtext\'b7\tab}point\par"
         r"\trowd\cellx1\cellx2\intbl a\cell b\cell\row\pard{\footer SECRET}}"
     )
     found = extracted("rtf", data.encode())
     assert found.title == "About"
-    assert found.text == "# Part\n\nSeen да\n\n2\\. item\n\n| a | b |\n| --- | --- |\n"
+    assert found.text == "# Part\n\nSeen да\n\n2. item\n\n- point\n\n| a | b |\n| --- | --- |\n"
 
 
 def test_asciidoc_and_org_become_markdown() -> None:
