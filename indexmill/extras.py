@@ -31,6 +31,7 @@ _EXTRAS = {
     "uvicorn": "serve",
     "torch": "rerank",
     "transformers": "rerank",
+    "xberg": "formats",
 }
 """The extra of each package that a reader may need; all other packages are in the extra ``pipeline``."""
 

@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-UNITS = {"docx": "page", "epub": "chapter", "notebook": "cell", "pdf": "page", "pptx": "slide", "xlsx": "sheet"}
+UNITS = {
+    "docx": "page",
+    "epub": "chapter",
+    "notebook": "cell",
+    "opendocument-presentation": "slide",
+    "opendocument-spreadsheet": "sheet",
+    "pdf": "page",
+    "pptx": "slide",
+    "xls": "sheet",
+    "xlsx": "sheet",
+}
 """The name of a document's pages, by the format in its metadata; ``page`` for other formats."""
 
 

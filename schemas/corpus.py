@@ -6,7 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from schemas.sources import CorpusSection, Names, SourceSettings, as_tuple, is_url, source_of_url
+from schemas.encodings import AUTO, codec_of
+from schemas.sources import CorpusSection, FormatNames, Names, SourceSettings, as_tuple, is_url, source_of_url
 
 EVERYTHING_ELSE = "*"
 """The value of `FieldNames.metadata` that keeps every field except id, title, text and source."""
@@ -62,7 +63,7 @@ class FileExtractSettings(CorpusSection):
 
 
 class CorpusSettings(CorpusSection):
-    """The location of the corpus and how it is read. Every text is UTF-8; no other encoding is supported."""
+    """The location of the corpus and how it is read."""
 
     paths: Names = Field(default=(), description="Files, folders, globs; URLs of buckets, sitemaps and pages")
     sources: tuple[SourceSettings, ...] = Field(
@@ -71,6 +72,14 @@ class CorpusSettings(CorpusSection):
     )
     include: Names = Field(default=(), description="Globs below a folder; empty means every file of a known format")
     exclude: Names = Field(default=(), description="Globs below a folder, which override include")
+    formats: FormatNames = Field(
+        default={}, description="The formats of files by suffix, beside those known, such as `{.log: text}`"
+    )
+    encoding: str | dict[str, str] = Field(
+        default=AUTO,
+        description="The encoding of texts that are not in UTF-8 and have no byte order mark: `auto` decides for each "
+        "file; a name such as `windows-1252` is that of all files; names by glob, the first that matches counts",
+    )
     fields: FieldNames = FieldNames()
     extract: FileExtractSettings = FileExtractSettings()
     file_metadata: Annotated[
@@ -100,7 +109,10 @@ class CorpusSettings(CorpusSection):
     follow_links: bool = Field(
         default=False, description="Also read links below a folder that point to files outside the corpus"
     )
-    csv_delimiter: str = Field(default=",", min_length=1, max_length=1)
+    csv_delimiter: str = Field(
+        default=AUTO,
+        description="`auto`: the comma, semicolon, tab or | that finds the columns of id and text in the first row",
+    )
 
     @model_validator(mode="after")
     def _have_a_place(self) -> Self:
@@ -111,8 +123,18 @@ class CorpusSettings(CorpusSection):
     @field_validator("csv_delimiter")
     @classmethod
     def _can_delimit(cls, value: str) -> str:
-        if value in '"\r\n \0' or not value.isascii():
+        if value != AUTO and (len(value) != 1 or value in '"\r\n \0' or not value.isascii()):
             raise ValueError(f"{value!r} cannot delimit CSV columns; use a comma, semicolon, tab or |")
+        return value
+
+    @field_validator("encoding")
+    @classmethod
+    def _is_an_encoding(cls, value: str | dict[str, str]) -> str | dict[str, str]:
+        for label in (value,) if isinstance(value, str) else value.values():
+            try:
+                codec_of("utf-8" if label == AUTO else label)
+            except LookupError as error:
+                raise ValueError(f"{error}; expected auto, or a name such as utf-16, windows-1252 or gbk") from error
         return value
 
     @model_validator(mode="after")
@@ -140,16 +162,20 @@ class CorpusSettings(CorpusSection):
     def places(self) -> tuple[SourceSettings, ...]:
         """The sources that are not files of this machine: the entries of `sources`, and the URLs in `paths`.
 
-        A source of records that does not name its id field uses the one in `fields`.
+        A source of records that does not name its id field uses the one in `fields`; a source of files uses `formats`.
         """
-        named = {"id": self.fields.id}
-        sources = (
-            source.model_copy(update=named)
-            if "id" in type(source).model_fields and "id" not in source.model_fields_set
-            else source
-            for source in self.sources
+        shared = {"id": self.fields.id, "formats": self.formats}
+        sources = (*(source_of_url(path) for path in self.paths if is_url(path)), *self.sources)
+        return tuple(
+            source.model_copy(
+                update={
+                    name: value
+                    for name, value in shared.items()
+                    if name in type(source).model_fields and name not in source.model_fields_set
+                }
+            )
+            for source in sources
         )
-        return (*(source_of_url(path) for path in self.paths if is_url(path)), *sources)
 
     @property
     def max_line_bytes(self) -> int:

@@ -10,7 +10,7 @@ import re
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from indexmill.models.secrets import redacted
 
@@ -19,6 +19,7 @@ PATHS_OF_SOURCES = ("lists", "paths", "repository", "url")
 
 _URL_SCHEMES = frozenset({"s3", "gs", "az", "http", "https"})
 _SITEMAPS = (".xml", ".xml.gz")
+_SUFFIX = re.compile(r"\.[^./\\\sA-Z]+")
 
 
 def is_url(path: str) -> bool:
@@ -34,6 +35,17 @@ def as_tuple(value: object) -> object:
 Names = Annotated[tuple[str, ...], BeforeValidator(as_tuple)]
 
 
+def _check_suffixes(formats: dict[str, str]) -> dict[str, str]:
+    for suffix in formats:
+        if _SUFFIX.fullmatch(suffix) is None:
+            raise ValueError(f"{suffix!r} is not a suffix: write a dot and lower-case letters, such as .log")
+    return formats
+
+
+FormatNames = Annotated[dict[str, str], AfterValidator(_check_suffixes)]
+"""The names of formats by suffix."""
+
+
 class CorpusSection(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -46,6 +58,7 @@ class _FilesSettings(CorpusSection):
         pattern=r"^([^/\\\x00-\x1f]+/)*$",
         description="A prefix of the files' names, which are the documents' ids, such as `handbook/`",
     )
+    formats: FormatNames = Field(default={}, description="As `corpus.formats`, which applies if this is not given")
 
     @field_validator("prefix")
     @classmethod

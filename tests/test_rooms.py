@@ -242,7 +242,7 @@ def declared(*extras: str) -> set[str]:
 
 def test_what_is_imported_is_declared() -> None:
     distributions = packages_distributions()
-    required = declared("pipeline", "haystack", "int8", "lake", "langchain", "lineage", "llamaindex", "sql")
+    required = declared("pipeline", "formats", "haystack", "int8", "lake", "langchain", "lineage", "llamaindex", "sql")
     undeclared = {
         f"{name}:{line} imports {package}"
         for name, targets in modules().items()

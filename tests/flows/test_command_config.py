@@ -166,9 +166,9 @@ def test_init_refuses_a_corpus_that_is_not_there_and_warns_of_an_empty_one(run: 
     Path("docs").mkdir()
     assert run("init", "--corpus", "docs") == 0
     assert "warning: there are no corpus files under docs yet" in run.err
-    Path("docs/a.mdx").touch()
+    Path("docs/a.odd").touch()
     assert run("init", "other", "--corpus", "docs") == 0
-    assert "warning: 1 file is not read, since no reader takes the suffix: 1 .mdx, such as" in run.err
+    assert "warning: 1 file is not read, since no reader takes the suffix: 1 .odd, such as" in run.err
     assert Path("indexmill.yaml").is_file()
 
 

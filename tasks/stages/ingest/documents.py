@@ -49,7 +49,7 @@ REASONS: dict[str, str] = {
     "not-csv": "quotes that are not closed, or are where none may be",
     "not-json": "the line, or the element of an array, is not JSON; or the file is not JSON Lines",
     "not-text": "the text is not a string",
-    "not-utf8": "bytes that are not UTF-8",
+    "not-utf8": "bytes that are not UTF-8, and whose encoding is unknown; see corpus.encoding",
     "nul": "a NUL character",
     "reader-failed": "reading it crashes, or takes more than max_reading_memory_bytes; the rows before are kept",
     "too-large": "the document is over the limit of max_document_bytes, or its title is over 4096 bytes",

@@ -33,7 +33,14 @@ from tasks.stages.ingest.spill_files import CARRIED_ROW, of_files
 _READERS_VERSION = 2
 """Increment it whenever a reader of records, text, Markdown or HTML returns different rows for the same bytes."""
 
-_LIBRARIES = {"markdown": ("pyyaml",), "parquet": ("pyarrow",), "csv": ("pyarrow",)}
+_LIBRARIES = {
+    "csv": ("chardet", "pyarrow"),
+    "markdown": ("chardet", "pyyaml"),
+    "mdx": ("chardet", "pyyaml"),
+    "parquet": ("pyarrow",),
+    "text": ("chardet",),
+    "tsv": ("chardet", "pyarrow"),
+}
 """The libraries that determine the rows of formats outside the registry."""
 
 _ROWS_PER_BUCKET = 2_000
@@ -156,7 +163,7 @@ def format_digest(kind: str, settings: CorpusSettings) -> str:
     of_metadata = ("py3langid",) if "language" in settings.file_metadata else ()
     shaping: dict[str, Any] = {
         "documents": [f"{field.name}: {field.type}" for field in DOCUMENTS],
-        "settings": settings.model_dump(mode="json", exclude={"paths", "sources", "include", "exclude"}),
+        "settings": settings.model_dump(mode="json", exclude={"paths", "sources", "include", "exclude", "formats"}),
         "version": _READERS_VERSION if registered is None else registered.version,
         "libraries": versions | library_versions(*of_metadata),
         "python": python_version(),

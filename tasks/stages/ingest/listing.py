@@ -40,6 +40,7 @@ from tasks.stages.ingest.source_files import (
     as_it_is_now,
     asked_for,
     by_suffix,
+    check_formats,
     find,
     kind_of,
     modified_text,
@@ -52,8 +53,8 @@ from tasks.stages.ingest.sources.source_kinds import RECORD_KINDS, open_record_s
 
 
 def source_key(settings: SourceSettings) -> str:
-    """Return a source's key: a digest of the settings, except passwords, that determine the source's rows."""
-    moves = {"url", "paths"} if getattr(settings, "name", "") else None
+    """Return a source's key: a digest of the settings, except passwords and formats, that determine its rows."""
+    moves = {"url", "paths", "formats"} if getattr(settings, "name", "") else {"formats"}
     shaping = settings.model_dump_json(by_alias=True, exclude=moves)
     return f"{settings.kind}-{digest_of(redacted(shaping).encode())[:16]}"
 
@@ -75,6 +76,7 @@ def list_corpus(
     here = tuple(path for path in settings.paths if not is_url(path))
     places = settings.places
     _refuse_twice(places)
+    check_formats(settings.formats)
     files: list[SourceFile] = []
     empty: list[str] = []
     warnings: list[str] = []
@@ -179,8 +181,9 @@ def _source_file(
     entry: FileEntry, place: SourceSettings, key: str, scratch: Path, settings: CorpusSettings
 ) -> SourceFile | None:
     """Return the corpus file for an entry of a listing; None if no reader takes its suffix."""
-    kind = kind_of(entry.name)
-    if kind is None or not asked_for(entry.name, (*settings.include, *getattr(place, "include", ()))):
+    formats = getattr(place, "formats", {})
+    kind = kind_of(entry.name, formats)
+    if kind is None or not asked_for(entry.name, (*settings.include, *getattr(place, "include", ()), *formats)):
         return None
     name = unicodedata.normalize("NFC", f"{getattr(place, 'prefix', '')}{entry.name}")
     file = SourceFile(
@@ -195,6 +198,7 @@ def _source_file(
         compression=kind[1],
         size=entry.size or 0,
         token=entry.token,
+        charset=entry.charset,
         details=dict(_details(entry, name, settings)) if kind[0] in TEXT_KINDS else partition_columns(name),
     )
 

@@ -12,29 +12,44 @@ import csv
 import io
 import json
 import os
+import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
 from schemas.corpus import EVERYTHING_ELSE, CorpusSettings
+from schemas.encodings import AUTO, name_of_codec
 from tasks.stages.ingest.documents import RejectedRow, SourceRow, clip
 from tasks.stages.ingest.formats.decompression import decompressed, refuse_expansion
 from tasks.stages.ingest.formats.extraction import ExtractionLimits, UnreadableError, read_text
 from tasks.stages.ingest.formats.format_registry import format_of
 from tasks.stages.ingest.formats.front_matter import read_front_matter
 from tasks.stages.ingest.formats.json_array import BrokenArrayError, elements
+from tasks.stages.ingest.formats.mdx import without_components
 from tasks.stages.ingest.formats.record_batches import records_of
+from tasks.stages.ingest.formats.text_encoding import SAMPLE, Utf8Stream, as_utf8, encoding_of
 from tasks.stages.ingest.formats.title_filter import first_heading, title_of
+from tasks.stages.ingest.globs import is_chosen
 from tasks.stages.ingest.memory import lacks_memory
-from tasks.stages.ingest.source_files import MISNAMED, RECORDS, TEXT_KINDS, Kind, NoCorpusFile, SourceFile, open_source
+from tasks.stages.ingest.source_files import (
+    MISNAMED,
+    RECORDS,
+    TEXT_KINDS,
+    Kind,
+    NoCorpusFile,
+    SourceFile,
+    kind_of,
+    open_source,
+)
 from tasks.stages.ingest.sources.source_interface import Deleted, Until
 from tasks.stages.ingest.sources.source_kinds import open_record_source
 
@@ -46,7 +61,9 @@ _MOST_FOOTER = 32 << 20
 _ROWS, _ROWS_BYTES, _REPEATED = 64, 4 << 20, 256 << 20  # Parquet rows and bytes in memory; the last: repeated texts
 _ROW_BYTES = 64  # the overhead of a row, even of an empty row
 _BOM = b"\xef\xbb\xbf"
-_UTF16 = (b"\xff\xfe", b"\xfe\xff")
+_LONGEST_MARK = 4
+_DELIMITERS = (",", ";", "\t", "|")
+_SEPARATOR = re.compile(rb"sep=([\t -~])\r?\n?", re.IGNORECASE)
 
 Rows = Iterator[SourceRow | RejectedRow]
 Records = Iterator[SourceRow | RejectedRow | Deleted | Until]
@@ -89,7 +106,7 @@ def _misnamed(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 def _json_lines(source: SourceFile, settings: CorpusSettings) -> Rows:
     first = True
-    with _open_decompressed(source) as stream:
+    with _open_records(source, settings)[0] as stream:
         for number, line, beyond in _lines(stream, settings.max_line_bytes, blank=False):
             if beyond is not None:
                 yield _overlong(number, line, settings)
@@ -97,9 +114,6 @@ def _json_lines(source: SourceFile, settings: CorpusSettings) -> Rows:
             stripped = line.strip()
             if not stripped:  # only a byte order mark
                 continue
-            if first and stripped.startswith(_UTF16):
-                yield RejectedRow(None, None, "not-utf8", "the file looks like UTF-16; convert it to UTF-8")
-                return
             if first and stripped in (b"[", b"{"):
                 message = (
                     "the file contains one JSON value over several lines; write one object per line, or name it .json"
@@ -127,7 +141,7 @@ def _json_row(number: int, line: bytes, place: str = "") -> SourceRow | Rejected
 
 def _json(source: SourceFile, settings: CorpusSettings) -> Rows:
     """Yield the rows of an array, a multi-line object, or JSON Lines, as the first non-blank lines indicate."""
-    first = list(islice(_some_lines(source, settings.max_line_bytes), 2))
+    first = list(islice(_some_lines(source, settings), 2))
     head = first[0] if first else b""
     if head.startswith(b"["):
         element_per_line = len(first) == 2 and _is_json(head)
@@ -139,10 +153,10 @@ def _json(source: SourceFile, settings: CorpusSettings) -> Rows:
         yield from _json_lines(source, settings)
 
 
-def _some_lines(source: SourceFile, most_bytes: int) -> Iterator[bytes]:
-    """Yield the lines that are not blank; lines over `most_bytes` are cut to their beginning."""
-    with _open_decompressed(source) as stream:
-        for _, line, _ in _lines(stream, most_bytes, blank=False):
+def _some_lines(source: SourceFile, settings: CorpusSettings) -> Iterator[bytes]:
+    """Yield the lines that are not blank; lines over the limit are cut to their beginning."""
+    with _open_records(source, settings)[0] as stream:
+        for _, line, _ in _lines(stream, settings.max_line_bytes, blank=False):
             if stripped := line.strip():
                 yield stripped
 
@@ -157,7 +171,7 @@ def _is_json(line: bytes) -> bool:
 
 def _json_array(source: SourceFile, settings: CorpusSettings) -> Rows:
     """Yield the rows of an array, numbered by element, since an array may be one line; details also name the line."""
-    with _open_decompressed(source) as stream:
+    with _open_records(source, settings)[0] as stream:
         try:
             for element in elements(stream, settings.max_line_bytes):
                 place = f"element {element.number} (line {element.line}): "
@@ -171,7 +185,7 @@ def _json_array(source: SourceFile, settings: CorpusSettings) -> Rows:
 
 def _one_object(source: SourceFile, head: bytes, settings: CorpusSettings) -> SourceRow | RejectedRow | None:
     """Return the row of a file that is one object, or its rejection; None if the file does not look like one object."""
-    with _open_decompressed(source) as stream:
+    with _open_records(source, settings)[0] as stream:
         data = stream.read(settings.max_line_bytes + 1)
     if len(data) <= settings.max_line_bytes:
         row = _json_row(1, data.removeprefix(_BOM).strip())
@@ -215,12 +229,27 @@ class _CsvLines:
 
 
 def _csv(source: SourceFile, settings: CorpusSettings) -> Rows:
-    """Yield the rows of a CSV file, whose first row names the columns. All values are strings: CSV has no types."""
+    """Yield the rows of a CSV file, whose first row names the columns. All values are strings: CSV has no types.
+
+    A first line such as `sep=;`, with which Excel is told the delimiter, is no row. Delimiters at the end of a row may
+    be more than those of the first row.
+    """
     csv.field_size_limit(max(csv.field_size_limit(), settings.max_line_bytes))
     columns: list[str] | None = None
-    with _open_decompressed(source) as stream:
-        lines = _CsvLines(_lines(stream, settings.max_line_bytes), settings.max_line_bytes)
-        reader = csv.reader(lines, delimiter=settings.csv_delimiter, strict=True)
+    stream, codec = _open_records(source, settings)
+    encoding = _encoding(codec)
+    with stream:
+        numbered = _lines(stream, settings.max_line_bytes)
+        first = next(numbered, (1, b"", None))
+        stated = _SEPARATOR.fullmatch(first[1])
+        if stated is None:
+            numbered = chain([first], numbered)
+        lines = _CsvLines(numbered, settings.max_line_bytes)
+        delimiter = "\t" if source.kind == "tsv" else settings.csv_delimiter
+        if delimiter == AUTO:
+            delimiter = _delimiter(first[1], source, settings) if stated is None else stated[1].decode("ascii")
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
+        separated = f"separated by {delimiter!r} (corpus.csv_delimiter)"
         while True:
             lines.begin()
             try:
@@ -238,16 +267,33 @@ def _csv(source: SourceFile, settings: CorpusSettings) -> Rows:
                 continue
             if any("\udc80" <= letter <= "\udcff" for value in values if not value.isascii() for letter in value):
                 yield RejectedRow(lines.row_line, None, "not-utf8", f"the row begins {lines.head!r}")
-            elif columns is None:
+                continue
+            if columns is None:
                 columns = values
-                if (problem := _column_problem(columns, source, settings)) is not None:
+                while columns and not columns[-1]:
+                    columns.pop()
+                hint = f"; columns are {separated}"
+                if (problem := _column_problem(columns, source, settings, hint)) is not None:
                     yield RejectedRow(lines.row_line, None, "bad-columns", problem)
                     return
-            elif len(values) != len(columns):
-                message = f"{len(values)} columns where the first row has {len(columns)}: {clip(str(values), 200)}"
-                yield RejectedRow(lines.row_line, None, "bad-columns", message)
+                continue
+            while len(values) > len(columns) and not values[-1]:
+                values.pop()
+            if len(values) != len(columns):
+                message = f"{len(values)} columns, {separated}, where the first row has {len(columns)}"
+                yield RejectedRow(lines.row_line, None, "bad-columns", f"{message}: {clip(str(values), 150)}")
             else:
-                yield SourceRow(lines.row_line, dict(zip(columns, values, strict=True)))
+                yield SourceRow(lines.row_line, {**encoding, **dict(zip(columns, values, strict=True))})
+
+
+def _delimiter(header: bytes, source: SourceFile, settings: CorpusSettings) -> str:
+    """Return the first delimiter that finds the columns of id and text in the first row, else the most frequent."""
+    for delimiter in _DELIMITERS:
+        with suppress(csv.Error):
+            columns = next(csv.reader([header.decode("utf-8", "replace")], delimiter=delimiter), [])
+            if {settings.fields.id, settings.fields.text} <= {*columns, *source.details}:
+                return delimiter
+    return max(_DELIMITERS, key=lambda delimiter: header.count(delimiter.encode()))
 
 
 def _parquet(source: SourceFile, settings: CorpusSettings) -> Rows:
@@ -307,7 +353,7 @@ def _columns_read(names: list[str], settings: CorpusSettings) -> list[str] | Non
     return [name for name in names if name in used]
 
 
-def _column_problem(columns: list[str], source: SourceFile, settings: CorpusSettings) -> str | None:
+def _column_problem(columns: list[str], source: SourceFile, settings: CorpusSettings, hint: str = "") -> str | None:
     fields = settings.fields
     named = fields.metadata if isinstance(fields.metadata, tuple) else ()
     if len(columns) > _MAX_COLUMNS:
@@ -315,13 +361,14 @@ def _column_problem(columns: list[str], source: SourceFile, settings: CorpusSett
     times = Counter(columns)
     missing = [name for name in (fields.id, fields.text, *named) if name not in times and name not in source.details]
     if missing:
-        return f"no column {', '.join(missing)}; there are {clip(', '.join(columns), 200)}: set the corpus fields"
+        return f"no column {', '.join(missing)}; there are {clip(', '.join(columns), 200)}: set the corpus fields{hint}"
     twice = sorted(name for name, count in times.items() if count > 1)
     return f"columns of the same name: {', '.join(twice)}" if twice else None
 
 
 def _text(source: SourceFile, settings: CorpusSettings) -> Rows:
-    yield _file_row(source, "", _whole(source, settings.max_document_bytes), {})
+    text, codec = _whole(source, settings)
+    yield _file_row(source, "", text, _encoding(codec))
 
 
 def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
@@ -330,12 +377,17 @@ def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
     Lines of front matter that cannot be read, such as a template's, are dropped. Text between two rules that is not
     YAML stays text.
     """
-    text = _whole(source, settings.max_document_bytes)
+    text, codec = _whole(source, settings)
     front = read_front_matter(text)
     metadata, text, left_out = front or ({}, text, False)
+    if source.kind == "mdx":
+        text = without_components(text)
     title = metadata.pop("title", None)
     title = title_of(title) if isinstance(title, str) else title
     title = first_heading(text) if title in (None, "") else title
+    metadata |= _encoding(codec)
+    if kind_of(source.document_name) != (source.kind, None):  # the name does not tell that the text is Markdown
+        metadata["format"] = "markdown"
     yield _file_row(source, title, text, metadata, left_out=left_out)
 
 
@@ -347,8 +399,12 @@ def _extracted(source: SourceFile, settings: CorpusSettings) -> Rows:
     chosen = settings.extract
     limits = ExtractionLimits(settings.max_document_bytes, chosen.max_pages, chosen.max_expanded_bytes, chosen.ocr)
     with open_source(source) as stream:
-        extracted = extract(stream, limits)
-    metadata = {**extracted.metadata, "format": file_format.kind}
+        file: BinaryIO = stream
+        codec = "utf-8"
+        if file_format.is_text:
+            file, codec = as_utf8(stream, limits.text_bytes, _fixed_encoding(source, settings), source.charset)
+        extracted = extract(file, limits)
+    metadata = {**extracted.metadata, **_encoding(codec), "format": file_format.kind}
     title = extracted.title or (source.document_name if file_format.titled_by_path else "")
     row = _file_row(source, title, extracted.text, metadata, left_out=extracted.front_matter_left_out)
     yield replace(row, locations=extracted.locations) if isinstance(row, SourceRow) else row
@@ -364,16 +420,49 @@ def _file_row(
     return SourceRow(None, record, front_matter_left_out=left_out)
 
 
-def _whole(source: SourceFile, most_bytes: int) -> str:
-    """Read the text of a file. Raises UnreadableError if it is too long or not UTF-8."""
-    try:
-        with open_source(source) as stream:
-            text = read_text(stream, most_bytes, f"the file has more than {most_bytes} bytes")
-    except UnreadableError as error:
-        if isinstance(error.__cause__, UnicodeDecodeError):
-            raise UnreadableError(error.reason, _place_of(error.__cause__)) from error
-        raise
-    return text.replace("\r\n", "\n")
+def _whole(source: SourceFile, settings: CorpusSettings) -> tuple[str, str]:
+    """Read the text of a file, and its codec. Raises UnreadableError if it is too long or its encoding is unknown."""
+    most = settings.max_document_bytes
+    with open_source(source) as stream:
+        file, codec = as_utf8(stream, most, _fixed_encoding(source, settings), source.charset)
+        try:
+            text = read_text(file, most, f"the file has more than {most} bytes")
+        except UnreadableError as error:
+            if isinstance(error.__cause__, UnicodeDecodeError):
+                raise UnreadableError(error.reason, f"{_place_of(error.__cause__)}; see corpus.encoding") from error
+            raise
+    return text.replace("\r\n", "\n"), codec
+
+
+def _fixed_encoding(source: SourceFile, settings: CorpusSettings) -> str:
+    """Return the encoding that the settings name for a file; `auto` if they name none."""
+    by_glob = {"**": settings.encoding} if isinstance(settings.encoding, str) else settings.encoding
+    return next((name for glob, name in by_glob.items() if is_chosen(source.document_name, (glob,), ())), AUTO)
+
+
+def _encoding(codec: str) -> dict[str, str]:
+    """Return the metadata about a text's encoding; none for UTF-8."""
+    return {} if codec == "utf-8" else {"encoding": name_of_codec(codec)}
+
+
+def _open_records(source: SourceFile, settings: CorpusSettings) -> tuple[io.BufferedReader, str]:
+    """Open a file of records as UTF-8; also return its codec. That of JSON is not detected: it is UTF-8 (RFC 8259)."""
+    fixed = _fixed_encoding(source, settings)
+    is_json = source.kind.startswith("json")
+    with _open_decompressed(source) as stream:
+        head = _head(stream, _LONGEST_MARK if is_json else SAMPLE)
+    codec, mark = encoding_of(head, "utf-8" if is_json and fixed == AUTO else fixed, source.charset)
+    stream = _open_decompressed(source)
+    return stream if codec == "utf-8" else io.BufferedReader(Utf8Stream(stream, codec, mark)), codec
+
+
+def _head(stream: io.BufferedReader, size: int) -> bytes:
+    """Return the beginning of a stream, up to the damage if it is damaged."""
+    head = bytearray()
+    with suppress(OSError, EOFError, zlib.error, zstandard.ZstdError):
+        while len(head) < size and (piece := stream.read1(min(_CHUNK, size - len(head)))):
+            head += piece
+    return bytes(head)
 
 
 def _open_decompressed(source: SourceFile) -> io.BufferedReader:
@@ -422,7 +511,9 @@ _READERS: dict[Kind, Callable[[SourceFile, CorpusSettings], Rows]] = {
     "json-lines": _json_lines,
     "parquet": _parquet,
     "csv": _csv,
+    "tsv": _csv,
     "text": _text,
     "markdown": _markdown,
+    "mdx": _markdown,
     MISNAMED: _misnamed,
 }

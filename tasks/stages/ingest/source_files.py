@@ -24,11 +24,14 @@ from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from itertools import takewhile
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
 from indexmill.errors import BadInput, IndexmillError, UnsupportedFormat
+from indexmill.extras import install
+from indexmill.retrieve.retrieval_method import did_you_mean
 from indexmill.store.folder_files import check_store
 from indexmill.store.layout import STORE_FILE
 from indexmill.store.regular_files import NotRegular, open_checked
@@ -46,6 +49,7 @@ from tasks.stages.ingest.lake_folders import (
     refuse_tables,
     table_above,
 )
+from tasks.stages.ingest.sources.file_names import is_hidden
 from tasks.stages.ingest.sources.source_interface import FileSource
 from tasks.stages.ingest.sources.source_kinds import open_file_source
 
@@ -71,19 +75,26 @@ SUFFIXES: dict[str, Kind] = {
     ".json": "json",
     ".parquet": "parquet",
     ".csv": "csv",
+    ".tsv": "tsv",
     ".txt": "text",
     ".md": "markdown",
     ".markdown": "markdown",
-    **{suffix: format_.kind for format_ in FORMATS for suffix in format_.suffixes},
+    ".mdx": "mdx",
+    **{suffix: format_.kind for format_ in FORMATS if format_.is_installed for suffix in format_.suffixes},
 }
 """The formats by file name; JSON and CSV may also end in .gz or .zst."""
 
-TEXT_KINDS: frozenset[Kind] = frozenset({"text", "markdown", *(format_.kind for format_ in FORMATS)})
+NOT_INSTALLED: dict[str, str] = {
+    suffix: install(format_.extra) for format_ in FORMATS if not format_.is_installed for suffix in format_.suffixes
+}
+"""The suffixes of formats that need an extra that is not installed, and the command that installs it."""
+
+TEXT_KINDS: frozenset[Kind] = frozenset({"text", "markdown", "mdx", *(format_.kind for format_ in FORMATS)})
 """The formats in which each file is one document."""
 
 _NAMED_ONLY = frozenset(suffix for format_ in FORMATS if not format_.by_default for suffix in format_.suffixes)
 _COMPRESSIONS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
-_COMPRESSIBLE: frozenset[Kind] = frozenset({"json", "json-lines", "csv"})
+_COMPRESSIBLE: frozenset[Kind] = frozenset({"json", "json-lines", "csv", "tsv"})
 _BLOBS = "blobs"
 _QUICK_BYTES = 64 << 20
 _QUICK_FILES = 10_000
@@ -91,9 +102,16 @@ _BATCH_BYTES, _BATCH_FILES = 64 << 20, 2_000  # the maximum number of bytes and 
 _SWELLS = 6  # approximate expansion of compressed records
 _MAGIC = re.compile(r"[*?\[]")
 _SUFFIXES_SHOWN = 5
+
+
+def _installs(suffixes: Iterable[str]) -> str:
+    return "".join(f"; to read {suffix}: {NOT_INSTALLED[suffix]}" for suffix in suffixes if suffix in NOT_INSTALLED)
+
+
 _SUFFIX_ADVICE = (
     f"Known are {' '.join(suffix for suffix in SUFFIXES if suffix not in _NAMED_ONLY)}, JSON or CSV with .gz or .zst, "
-    "and source code where corpus.include names its suffix"
+    "and source code where corpus.include names its suffix; corpus.formats gives a format to other suffixes"
+    + _installs(NOT_INSTALLED)
 )
 
 
@@ -111,6 +129,7 @@ class SourceFile:
     token: str = ""  # changes whenever the bytes do; empty: only reading shows a change
     source: str = LOCAL  # the key of the file's source
     place: SourceSettings | None = None  # the file's source; None for a local file
+    charset: str = ""  # the encoding that the source states
     fetched: str = ""  # the path of a local copy of a remote file
     scratch: str = ""  # a folder for the source's temporary files
     cursor: Any = None  # for a record source: the position where the previous version stopped reading
@@ -167,19 +186,22 @@ class SourceFiles:
         example = max(self.passed_over, key=lambda group: group.files).example
         return (
             f"{counted(self.files_passed_over, 'file is', 'files are')} not read, since no reader takes the suffix: "
-            f"{', '.join(parts)}, such as {example}. Convert them, name the suffixes of source code in corpus.include, "
-            "or leave them out with corpus.exclude"
+            f"{', '.join(parts)}, such as {example}. Convert them, give them a format in corpus.formats, name the "
+            "suffixes of source code in corpus.include, or leave them out with corpus.exclude"
+            + _installs(suffix for suffix, _ in most)
         )
 
 
 def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
     """Return the corpus files, and the paths without corpus files.
 
-    Raises BadInput for a missing path, a folder that cannot be listed, a path to a file of unknown format, and, unless
-    `allow_none`, a corpus without a file: each would otherwise look like the deletion of documents. Also raises
-    BadInput for files of records in a table's folder (`lake_folders`), for two text files with the same document id,
-    and for a path that is not UTF-8; a file below a path gets the kind MISNAMED if its name is not UTF-8.
+    Raises BadInput for a missing path, a folder that cannot be listed, a path to a file of unknown format, an unknown
+    name in `corpus.formats`, and, unless `allow_none`, a corpus without a file: each would otherwise look like the
+    deletion of documents. Also raises BadInput for files of records in a table's folder (`lake_folders`), for two text
+    files with the same document id, and for a path that is not UTF-8; a file below a path gets the kind MISNAMED if its
+    name is not UTF-8.
     """
+    check_formats(settings.formats)
     named = [_absolute(path) for path in settings.paths]
     for path in named:
         if not is_utf8(path):
@@ -193,8 +215,8 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
     for pattern in settings.paths:
         holds_some = False
         for path, root in _candidates(pattern, settings):
-            file = _source_file(path, root, () if path in named else within, settings.file_metadata)
-            if file is None or not (path in named or asked_for(path, (*settings.include, pattern))):
+            file = _source_file(path, root, () if path in named else within, settings)
+            if file is None or not (path in named or asked_for(path, (*settings.include, pattern, *settings.formats))):
                 passed_over.setdefault(path, pattern)
                 continue
             holds_some = True
@@ -333,13 +355,27 @@ def digest_of_files(files: Sequence[SourceFile]) -> str | None:
     return hashed.hexdigest()
 
 
-def kind_of(name: str) -> tuple[Kind, Compression | None] | None:
-    """Return the format and compression that a file's name states; None for an unknown format."""
+def check_formats(formats: Mapping[str, Kind]) -> None:
+    """Raise BadInput for an unknown format in `corpus.formats`."""
+    kinds = sorted(set(SUFFIXES.values()))
+    for suffix, kind in formats.items():
+        if kind not in kinds:
+            hint = did_you_mean([kind], kinds)
+            raise BadInput(
+                f"corpus.formats: {suffix} has the unknown format {kind!r}{hint}; known are {', '.join(kinds)}"
+            )
+
+
+def kind_of(name: str, formats: Mapping[str, Kind] = MappingProxyType({})) -> tuple[Kind, Compression | None] | None:
+    """Return the format and compression that a file's name states; None for an unknown format.
+
+    formats: further formats by suffix, see `corpus.formats`.
+    """
     stem, suffix = os.path.splitext(name.lower())  # noqa: PTH122 - a name, not a path
     compression = _COMPRESSIONS.get(suffix)
     if compression is not None:
         suffix = os.path.splitext(stem)[1]  # noqa: PTH122
-    kind = SUFFIXES.get(suffix)
+    kind = formats.get(suffix) or SUFFIXES.get(suffix)
     if kind is None or (compression is not None and kind not in _COMPRESSIBLE):
         return None
     return kind, compression
@@ -353,7 +389,7 @@ def _candidates(pattern: str, settings: CorpusSettings) -> Iterator[tuple[str, s
     elif Path(path).exists():
         if not Path(path).is_file():
             raise BadInput(f"{pattern} is neither a file nor a folder")
-        if kind_of(path) is None:
+        if kind_of(path, settings.formats) is None:
             raise BadInput(f"{pattern} has an unknown format. {_SUFFIX_ADVICE}")
         yield path, str(Path(path).parent)
     elif _MAGIC.search(pattern):
@@ -363,8 +399,10 @@ def _candidates(pattern: str, settings: CorpusSettings) -> Iterator[tuple[str, s
             if Path(match).is_dir():
                 if "**" not in path:  # the walk of the folder lists these files
                     yield from _walk(match, root, settings)
-            elif is_chosen(_below(match, root), settings.include, settings.exclude) and not _in_store(
-                match, root, stores
+            elif (
+                not is_hidden(Path(match).name)
+                and is_chosen(_below(match, root), settings.include, settings.exclude)
+                and not _in_store(match, root, stores)
             ):
                 yield match, root
     else:
@@ -393,7 +431,7 @@ def _walk(folder: str, root: str, settings: CorpusSettings) -> Iterator[tuple[st
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             path = os.path.join(parent, name)  # noqa: PTH118 - a Path for each of a million files is slow
-            if not name.startswith(".") and is_chosen(_below(path, root), settings.include, settings.exclude):
+            if not is_hidden(name) and is_chosen(_below(path, root), settings.include, settings.exclude):
                 yield path, root
 
 
@@ -443,15 +481,15 @@ def _in_full(file: SourceFile) -> str:
     return f"{utf8_name(file.path)}{place}"
 
 
-def _source_file(path: str, root: str, within: tuple[str, ...], requested: Collection[str] = ()) -> SourceFile | None:
-    kind = kind_of(path)
+def _source_file(path: str, root: str, within: tuple[str, ...], settings: CorpusSettings) -> SourceFile | None:
+    kind = kind_of(path, settings.formats)
     if kind is None:
         return None
     below = _below(path, root)
     if not is_utf8(path):
         return SourceFile(path, utf8_name(below), MISNAMED, within=within, token=MISNAMED)
     name = unicodedata.normalize("NFC", below)
-    inspected = _inspected(path, within, name, kind[0], requested)
+    inspected = _inspected(path, within, name, kind[0], settings.file_metadata)
     return SourceFile(path, utf8_name(below), kind[0], name, kind[1], within=within, **inspected)
 
 

@@ -220,12 +220,17 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
 
 
 def _markup_of(settings: SplitSettings, identity: str, source: str | None, metadata: str, text: str) -> Markup:
-    """Return the markup of a document; for `auto`, Markdown if its metadata and name show that it was extracted."""
+    """Return the markup of a document; for `auto`, Markdown if its metadata and name show that it was extracted.
+
+    The source of a document that is a file is its id, whatever its suffix (`corpus.formats`).
+    """
     if settings.markup == "auto" and '"format"' in metadata:
         named = json.loads(metadata).get("format")
         file_format = format_of(named) if isinstance(named, str) else None
         suffixes = () if file_format is None else file_format.suffixes
         if any((name or "").lower().endswith(suffixes) for name in (identity, source)):
+            return "markdown"
+        if identity == source and (file_format is not None or named == "markdown"):
             return "markdown"
     return markup_of(settings.markup, identity, source, text)
 

@@ -30,6 +30,7 @@ from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter
 from tasks.stages.ingest.formats.office_math import formula
 from tasks.stages.ingest.formats.opc import Package, description, open_package
 from tasks.stages.ingest.formats.symbol_fonts import shown_in
+from tasks.stages.ingest.formats.text_encoding import as_utf8
 from tasks.stages.ingest.formats.title_filter import title_of
 from tasks.stages.ingest.formats.word_lists import numbering_of
 from tasks.stages.ingest.formats.word_notes import Notes
@@ -175,8 +176,10 @@ class _Document:
         if kind is None or (kind[0] == _DOCUMENT and self._is_chunk):
             self.unread["chunks"] += 1
             return
-        file = io.BytesIO(self._package.read(part))
+        file: BinaryIO = io.BytesIO(self._package.read(part))
         try:
+            if kind[0] != _DOCUMENT:
+                file, _ = as_utf8(file, self._limits.text_bytes)
             if kind[0] == _DOCUMENT:
                 self._inner_document(file, writer)
             elif kind[0] == "html":

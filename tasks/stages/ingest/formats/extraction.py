@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, BinaryIO, cast
 
 from indexmill.extras import not_installed
@@ -116,7 +117,9 @@ class Format:
     text. libraries: the packages that determine the text. has_pictures: whether pages may be pictures, which tesseract
     reads if `corpus.extract.ocr` is set. dialect: the third argument of `extract`, if the module reads several formats.
     by_default: False for files that are read only if `corpus.include` or the path names their suffix, since a folder of
-    documents may also contain code. titled_by_path: whether a file without a title gets its path as title.
+    documents may also contain code. titled_by_path: whether a file without a title gets its path as title. is_text:
+    whether the file is a text, which is converted to UTF-8 (`text_encoding`) before it is extracted. extra: a
+    package that an extra of indexmill installs; without it, files of the format are passed over.
     """
 
     kind: str
@@ -128,10 +131,18 @@ class Format:
     dialect: str = ""
     by_default: bool = True
     titled_by_path: bool = False
+    is_text: bool = False
+    extra: str = ""
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the package of an extra is installed, if the format needs one."""
+        return not self.extra or find_spec(self.extra) is not None
 
     def versions(self, ocr: str) -> dict[str, str]:
         """Return the versions of the packages and programs that determine the text. ocr: as in `ExtractionLimits`."""
-        return library_versions(*self.libraries) | (tesseract_versions(ocr) if self.has_pictures else {})
+        libraries = (*self.libraries, "chardet") if self.is_text else self.libraries
+        return library_versions(*libraries) | (tesseract_versions(ocr) if self.has_pictures else {})
 
     def extractor(self) -> Extractor:
         """Return the format's `extract` function. Raises an error that says what to install if a package is missing."""

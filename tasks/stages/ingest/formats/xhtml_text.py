@@ -7,7 +7,6 @@ not well-formed XML is read by lxml's lenient HTML parser, whose tree is rebuilt
 
 from __future__ import annotations
 
-import codecs
 import html
 import re
 from collections.abc import Iterator, Mapping
@@ -18,10 +17,10 @@ from lxml import etree
 from tasks.stages.ingest.formats.extraction import UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter
+from tasks.stages.ingest.formats.text_encoding import encoding_of
 from tasks.stages.ingest.formats.xml import MAX_DEPTH, MAX_ELEMENTS, Element, parse
 
 _DECLARATION = re.compile(r"\s*<\?xml\b[^>]{0,200}\?>")
-_ENCODING = re.compile(rb"""<\?xml\b[^>]{0,100}?\bencoding\s*=\s*["']([A-Za-z0-9._-]{1,40})["']""")
 _PROLOG = re.compile(r"(?:\s+|<!--(?:(?!-->).){0,10000}+-->|<\?(?:(?!\?>).){0,2000}+\?>)*+", re.DOTALL)
 _DOCUMENT_TYPE = re.compile(r"""<!DOCTYPE\b(?:[^\[\]<>"']++|"[^"<>]{0,500}"|'[^'<>]{0,500}')*+\[?""", re.IGNORECASE)
 _NAMED = re.compile(r"&([A-Za-z][A-Za-z0-9]{1,31});")
@@ -49,7 +48,8 @@ _LINKED_SHARE = 0.8
 
 def body_of(data: bytes, name: str) -> Element:
     """Parse a chapter as XML or, if that fails, as a browser would. Raises UnreadableError for hostile content."""
-    text = _decoded(data)
+    codec, mark = encoding_of(data)
+    text = data[mark:].decode(codec, "replace")
     declared = _DECLARATION.match(text)
     text = text[declared.end() if declared is not None else 0 :]
     start = _PROLOG.match(text)
@@ -67,21 +67,6 @@ def body_of(data: bytes, name: str) -> Element:
         if error.reason != "unreadable-file":
             raise
     return _lenient(text, name)
-
-
-def _decoded(data: bytes) -> str:
-    for mark, encoding in (
-        (codecs.BOM_UTF8, "utf-8"),
-        (codecs.BOM_UTF16_LE, "utf-16-le"),
-        (codecs.BOM_UTF16_BE, "utf-16-be"),
-    ):
-        if data.startswith(mark):
-            return data[len(mark) :].decode(encoding, "replace")
-    stated = _ENCODING.match(data[:300].lstrip())
-    try:
-        return data.decode(stated[1].decode("ascii") if stated is not None else "utf-8")
-    except (LookupError, UnicodeError):
-        return data.decode("utf-8", "replace")
 
 
 def _character(match: re.Match[str]) -> str:

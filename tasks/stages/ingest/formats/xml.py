@@ -43,6 +43,20 @@ _PREFIXES: dict[str, str] = {
     "urn:schemas-microsoft-com:vml": "v",
     "http://schemas.microsoft.com/office/word/2010/wordprocessingShape": "wps",
     "http://schemas.microsoft.com/office/drawing/2014/chartex": "cx",
+    "http://www.w3.org/1999/xlink": "xlink",
+    **{
+        f"urn:oasis:names:tc:opendocument:xmlns:{name}:1.0": prefix
+        for name, prefix in (
+            ("office", "office"),
+            ("text", "text"),
+            ("table", "table"),
+            ("style", "style"),
+            ("drawing", "draw"),
+            ("presentation", "presentation"),
+            ("meta", "meta"),
+            ("svg-compatible", "svg"),
+        )
+    },
     **{
         f"{start}{name}": prefix
         for name, prefix in (

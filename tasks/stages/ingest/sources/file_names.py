@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
 
 _SHOWN = 200
+_LEFT_BEHIND = re.compile(r"(?:.*/)?(?:~\$[^/]*|~wrl[^/]*\.tmp|#[^/]*#|[^/]*~|[^/]*\.sw[a-p])", re.IGNORECASE)
+"""Lock files and backups of Office, vi, Emacs and others; `.#x` and `.~lock.x#` begin with a dot."""
 
 
 class Skipped:
@@ -31,8 +34,12 @@ class Skipped:
 
 
 def is_hidden(name: str) -> bool:
-    """Return whether a part of a path begins with a dot; such files are skipped, except the mark of a Hudi table."""
-    return f"/{name}".count("/.") > name.endswith(".hoodie/hoodie.properties")
+    """Return whether a part of a path begins with a dot, or an editor left the file behind; such files are skipped.
+
+    Except the mark of a Hudi table.
+    """
+    is_mark = name.endswith(".hoodie/hoodie.properties")
+    return f"/{name}".count("/.") > is_mark or _LEFT_BEHIND.fullmatch(name) is not None
 
 
 def is_plain(name: str) -> bool:

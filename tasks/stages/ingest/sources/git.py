@@ -262,7 +262,9 @@ class GitSource:
         """Fetch the changed files in one request. Returns all files, with the sizes of the fetched files."""
         globs = (self._settings.include, self._settings.exclude)
         changed = (file for file in files if tokens.get(file.name) != file.id)
-        readable = (file for file in changed if is_utf8(file.name) and kind_of(file.name) is not None)
+        readable = (
+            file for file in changed if is_utf8(file.name) and kind_of(file.name, self._settings.formats) is not None
+        )
         blobs = sorted({file.id for file in readable if is_chosen(file.name, *globs)})
         if not blobs:
             return list(files)

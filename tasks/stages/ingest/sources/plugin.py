@@ -32,7 +32,7 @@ from tasks.stages.ingest.sources.file_names import is_plain, shown, shown_error
 from tasks.stages.ingest.sources.source_interface import FileEntry, SourceError
 from tasks.stages.ingest.sources.temporary import filled
 
-_FIELDS = ("name", "size", "token", "modified", "details")
+_FIELDS = ("name", "size", "token", "modified", "details", "charset")
 _CHUNK = 1 << 20
 
 
@@ -121,9 +121,11 @@ class PluginSource:
             isinstance(modified, bool) or not isinstance(modified, int | float) or not math.isfinite(modified)
         ):
             raise SourceError(f"{where} the time {_kind(modified)}: expected seconds since 1970, or None")
-        return FileEntry(
-            unicodedata.normalize("NFC", name), size, token or "", modified, _details(details or {}, f"{where} details")
-        )
+        charset = values.get("charset") or ""
+        if not isinstance(charset, str):
+            raise SourceError(f"{where} the charset {_kind(charset)}: expected the name of an encoding, or ''")
+        details = _details(details or {}, f"{where} details")
+        return FileEntry(unicodedata.normalize("NFC", name), size, token or "", modified, details, charset)
 
 
 def _details(details: object, where: str) -> dict[str, Any]:

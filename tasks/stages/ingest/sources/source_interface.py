@@ -35,7 +35,8 @@ class FileEntry:
     """A file in the listing of a source. Names are POSIX paths relative to the source, and become document ids.
 
     size: in bytes; None if unknown. token: a string that changes whenever the bytes do; if empty, every build reads the
-    file. modified: seconds since 1970. details: owner, groups etc. as JSON values, for `corpus.file_metadata`.
+    file. modified: seconds since 1970. details: owner, groups etc. as JSON values, for `corpus.file_metadata`. charset:
+    the encoding that the source states for a text; empty if it states none.
     """
 
     name: str
@@ -43,6 +44,7 @@ class FileEntry:
     token: str = ""
     modified: float | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
+    charset: str = ""
 
 
 @runtime_checkable

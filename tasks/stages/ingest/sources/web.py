@@ -11,7 +11,6 @@ otherwise look deleted.
 
 from __future__ import annotations
 
-import codecs
 import datetime
 import email.utils
 import hashlib
@@ -28,7 +27,8 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 import httpx2
 
-from schemas.sources import WebSettings
+from schemas.encodings import codec_of
+from schemas.sources import FormatNames, WebSettings
 from tasks.stages.ingest.globs import is_chosen
 from tasks.stages.ingest.source_files import asked_for, kind_of
 from tasks.stages.ingest.sources.file_names import Skipped, shown
@@ -57,34 +57,41 @@ _SUFFIXES = {
     "application/csv": ".csv",
     "application/epub+zip": ".epub",
     "application/json": ".json",
+    "application/msword": ".doc",
     "application/pdf": ".pdf",
+    "application/rtf": ".rtf",
+    "application/vnd.ms-excel": ".xls",
+    "application/vnd.ms-outlook": ".msg",
+    "application/vnd.ms-powerpoint": ".ppt",
+    "application/vnd.oasis.opendocument.spreadsheet": ".ods",
+    "application/vnd.oasis.opendocument.text": ".odt",
     "application/vnd.openxmlformats-officedocument.presentationml.presentation": ".pptx",
     "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": ".xlsx",
     "application/vnd.openxmlformats-officedocument.wordprocessingml.document": ".docx",
     "application/x-ipynb+json": ".ipynb",
     "application/x-ndjson": ".ndjson",
     "application/xhtml+xml": ".html",
+    "message/rfc822": ".eml",
+    "text/asciidoc": ".adoc",
     "text/csv": ".csv",
     "text/html": ".html",
     "text/markdown": ".md",
+    "text/org": ".org",
     "text/plain": ".txt",
+    "text/rtf": ".rtf",
+    "text/tab-separated-values": ".tsv",
     "text/x-markdown": ".md",
     "text/x-rst": ".rst",
 }
 
-_CHARSETS = re.compile(
-    r"iso-?8859-\d+|latin-?\d|windows-12\d\d|cp12\d\d|koi8-[ru]|shift[_-]jis|euc-(jp|kr)|gb2312|gbk|gb18030|big5"
-    r"|utf-?16([bl]e)?|us-ascii"
-)
-"""The encodings that are converted to UTF-8."""
-_LATIN = re.compile(r"iso-?8859-1|latin-?1|us-ascii")
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]+)")
 _UNESCAPED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~ ")
 _ESCAPES = re.compile(r"(?:%[0-9A-Fa-f]{2})+")
 
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """The version token of a page: URL, validators, and the digest, size and suffix of the body."""
+    """The version token of a page: URL, validators, and the digest, size, suffix and stated encoding of the body."""
 
     url: str
     etag: str
@@ -92,6 +99,7 @@ class _Token:
     digest: str
     size: int
     suffix: str
+    charset: str
 
     def __str__(self) -> str:
         return json.dumps(astuple(self), separators=(",", ":"))
@@ -99,13 +107,15 @@ class _Token:
     @classmethod
     def of(cls, text: str) -> _Token | None:
         try:
-            url, etag, modified, digest, size, suffix = json.loads(text)
+            url, etag, modified, digest, size, suffix, charset = json.loads(text)
         except (TypeError, ValueError):
             return None
-        texts = (url, etag, modified, digest, suffix)
+        texts = (url, etag, modified, digest, suffix, charset)
         if not all(isinstance(value, str) for value in texts) or not isinstance(size, int):
             return None
-        return cls(url, etag, modified, digest, size, suffix) if re.fullmatch(r"[0-9a-f]{64}", digest) else None
+        return (
+            cls(url, etag, modified, digest, size, suffix, charset) if re.fullmatch(r"[0-9a-f]{64}", digest) else None
+        )
 
 
 @dataclass(slots=True)
@@ -201,7 +211,8 @@ class WebSource:
     def _may_be_chosen(self, url: str) -> bool:
         """Return whether `include` and `exclude` allow a page of some type; otherwise it need not be requested."""
         globs = (self._settings.include, self._settings.exclude)
-        return any(is_chosen(name_of(url, suffix), *globs) for suffix in ("", *sorted(set(_SUFFIXES.values()))))
+        names = (name_of(url, suffix, self._settings.formats) for suffix in ("", *sorted(set(_SUFFIXES.values()))))
+        return any(is_chosen(name, *globs) for name in names)
 
     def _listed(self, where: str, skipped: Skipped) -> Iterator[str]:
         """Yield the URLs in a list. where: a local file, whose URLs may have any host, or a URL."""
@@ -314,15 +325,15 @@ class WebSource:
                 raise RefusedError(f"{shown(url)} answers {response.status_code}")
             kind, _, parameters = response.headers.get("content-type", "").lower().partition(";")
             suffix = _SUFFIXES.get(kind.strip(), "")
-            if kind_of(name_of(url, suffix)) is None:
+            if kind_of(name_of(url, suffix, self._settings.formats), self._settings.formats) is None:
                 return "their format is unknown"
             etag, modified = response.headers.get("etag", ""), response.headers.get("last-modified", "")
-            digest, size = self._keep(response, _charset(kind, parameters))
-            return _Token(url, _header(etag), _header(modified), digest, size, suffix)
+            digest, size = self._keep(response)
+            return _Token(url, _header(etag), _header(modified), digest, size, suffix, _charset(parameters))
 
         return self._web().get(url, receive, {name: value for name, value in headers.items() if value})
 
-    def _keep(self, response: httpx2.Response, charset: str) -> tuple[str, int]:
+    def _keep(self, response: httpx2.Response) -> tuple[str, int]:
         """Write a body to the scratch folder. Returns its digest and size."""
         most = self._settings.max_file_bytes
         with tempfile.NamedTemporaryFile(dir=self._bodies, prefix="part-", delete=False) as file:
@@ -330,7 +341,7 @@ class WebSource:
             try:
                 size = 0
                 hashed = hashlib.sha256()
-                for chunk in _converted(chunks(response), charset):
+                for chunk in chunks(response):
                     size += len(chunk)
                     if size > most:
                         raise RefusedError(f"{shown(str(response.url))} is over {most:,} bytes (max_file_bytes)")
@@ -349,7 +360,7 @@ class WebSource:
             token = listed.pages.get(url)
             if token is None and url not in listed.refused:
                 continue
-            name = name_of(url, token.suffix if token is not None else ".html")
+            name = name_of(url, token.suffix if token is not None else ".html", self._settings.formats)
             if names.setdefault(name, url) != url:
                 stem, dot, suffix = name.rpartition(".")
                 name = f"{stem}~{hashlib.sha256(url.encode()).hexdigest()[:12]}{dot}{suffix}"
@@ -357,20 +368,22 @@ class WebSource:
                 self._refusal(name).write_text(listed.refused[url], encoding="utf-8")
                 yield FileEntry(name, details={"url": url})
             else:
-                yield FileEntry(name, token.size, str(token), _seconds(token.modified), {"url": url})
+                modified = _seconds(token.modified)
+                yield FileEntry(name, token.size, str(token), modified, {"url": url}, token.charset)
 
     def _refusal(self, name: str) -> Path:
         return self._refusals / hashlib.sha256(name.encode()).hexdigest()
 
 
-def name_of(url: str, suffix: str) -> str:
+def name_of(url: str, suffix: str, formats: FormatNames | None = None) -> str:
     """Return the name of a page: host, path and query, and the suffix unless the path states the format."""
     split = urlsplit(url)
     *folders, last = split.path.lstrip("/").split("/")
     parts = [split.netloc, *map(_part, folders), _part(last or "index")]
     _, dot, end = parts[-1].rpartition(".")
     # A page generated by a program, such as a.php, is not source code.
-    says = bool(dot) and ((kind_of(parts[-1]) is not None and asked_for(parts[-1], ())) or f".{end}" == suffix)
+    is_known = kind_of(parts[-1], formats or {}) is not None and asked_for(parts[-1], formats or ())
+    says = bool(dot) and (is_known or f".{end}" == suffix)
     if split.query:
         parts[-1] += "?" + split.query.replace("/", "%2F")
     name = "/".join(parts)
@@ -419,26 +432,13 @@ def _read_list(where: str) -> bytes:
     return data
 
 
-def _charset(kind: str, parameters: str) -> str:
-    """Return the encoding to convert a text from; empty for UTF-8, an unknown encoding, or content that is not text."""
-    match = re.search(r"charset\s*=\s*[\"']?([\w.:-]+)", parameters)
-    if not kind.startswith("text/") or not match or not _CHARSETS.fullmatch(match[1]):
-        return ""
+def _charset(parameters: str) -> str:
+    """Return the encoding that a Content-Type states; empty if it is missing or unknown."""
+    match = _CHARSET.search(parameters)
     try:
-        return codecs.lookup("windows-1252" if _LATIN.fullmatch(match[1]) else match[1]).name
+        return codec_of(match[1]) if match is not None else ""
     except LookupError:
         return ""
-
-
-def _converted(pieces: Iterable[bytes], charset: str) -> Iterator[bytes]:
-    """Convert the pieces of a text to UTF-8. Invalid bytes become U+FFFD, as in a browser."""
-    if not charset:
-        yield from pieces
-        return
-    decoder = codecs.getincrementaldecoder(charset)(errors="replace")
-    for piece in pieces:
-        yield decoder.decode(piece).encode("utf-8", "replace")
-    yield decoder.decode(b"", True).encode("utf-8", "replace")
 
 
 def _header(value: str) -> str:

@@ -17,7 +17,16 @@ from reportlab.lib.pdfencrypt import StandardEncryption
 from reportlab.pdfgen.canvas import Canvas
 
 from tests.tasks.stages.ingest.formats import office_files as office
-from tests.tasks.stages.ingest.formats.office_files import archive, docx, epub, paragraph, pptx, shape, xlsx
+from tests.tasks.stages.ingest.formats.office_files import (
+    archive,
+    docx,
+    epub,
+    opendocument,
+    paragraph,
+    pptx,
+    shape,
+    xlsx,
+)
 from tests.tasks.stages.ingest.formats.pdf_files import CATALOG, FONT, SHOW, objects, one_page, stream
 
 WORDS = "Plain words"
@@ -113,6 +122,7 @@ ARCHIVES = {
     ".pptx": (pptx([shape(WORDS)]), "ppt/slides/slide1.xml"),
     ".xlsx": (xlsx({"One": _sheet("A1")}), "xl/worksheets/sheet1.xml"),
     ".epub": (epub({"a.xhtml": f"<p>{WORDS}</p>"}), "OEBPS/a.xhtml"),
+    ".odt": (opendocument(f"<text:p>{WORDS}</text:p>"), "content.xml"),
 }
 """By suffix: an honest file, and the part that has its text."""
 
@@ -333,6 +343,22 @@ _ROLES = (
     "   import os; os.system('touch ran')\n"
 )
 
+_CONTAINER = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(4_000)
+_REPEATED = (
+    '<table:table-row table:number-rows-repeated="9999999"><table:table-cell table:number-columns-repeated="9999999">'
+    f"<text:p>{WORDS}</text:p></table:table-cell></table:table-row>"
+)
+
+
+def _mail(part: bytes) -> bytes:
+    start = b"Subject: a\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\n"
+    return start + WORDS.encode() + b"\n--b\n" + part + b"\n--b--\n"
+
+
+def _article(inner: str) -> bytes:
+    return f'<article article-type="x"><body><p>{WORDS}</p>{inner}</body></article>'.encode()
+
+
 _FILES: dict[str, dict[str, Content]] = {
     "document": {
         "a page whose parent is itself.pdf": objects(
@@ -389,6 +415,23 @@ _FILES: dict[str, dict[str, Content]] = {
         + b"if (a) {\n" * 20_000
         + b"}\n" * 20_001,
         "5,000 classes in each other.java": f"// {WORDS}\n".encode() + b"class A {\n" * 5_000 + b"}\n" * 5_000,
+        "a part outside.eml": lambda outside: _mail(
+            b"Content-Type: message/external-body; access-type=local-file; name=%b\n\n" % outside.passwd.encode()
+        ),
+        "a picture outside.odp": lambda outside: opendocument(
+            f'<text:p>{WORDS}</text:p><draw:image xlink:href="{outside.url}"/>', "presentation"
+        ),
+        "a file included.org": lambda outside: f"{WORDS}\n\n#+INCLUDE: {outside.secret}\n".encode(),
+        "a file included.adoc": lambda outside: f"{WORDS}\n\ninclude::{outside.secret}[]\n".encode(),
+        "a file included.nxml": lambda outside: _article(
+            f'<xi:include xmlns:xi="http://www.w3.org/2001/XInclude" parse="text" href="{outside.secret}"/>'
+        ),
+        "a picture and a frame outside.html": lambda outside: (
+            f'<p>{WORDS}</p><img src="{outside.url}"><iframe src="file://{outside.secret}"></iframe>'.encode()
+        ),
+        "a picture outside.rtf": lambda outside: (
+            rb"{\rtf1 %b {\field{\*\fldinst INCLUDETEXT \"%b\"}}}" % (WORDS.encode(), outside.passwd.encode())
+        ),
         "30,000 types that do not end.ts": f"// {WORDS}\n".encode() + b"type A = B<C<\n" * 30_000,
     },
     "document no-text": {
@@ -432,6 +475,10 @@ _FILES: dict[str, dict[str, Content]] = {
             office.LAUGHS + "<sst>&k;</sst>",
         ),
         "10,000 groups in each other.pptx": pptx(["<p:grpSp>" * 10_000 + shape(WORDS) + "</p:grpSp>" * 10_000]),
+        "a billion laughs.fb2": (office.LAUGHS + "<FictionBook>&k;</FictionBook>").encode(),
+        "a billion laughs.xml": (office.LAUGHS + "<a>&k;</a>").encode(),
+        "parts in each other.eml": b"Subject: a\n"
+        + b"".join(b"Content-Type: multipart/mixed; boundary=%d\n\n--%d\n" % (n, n) for n in range(300)),
         "JSON, a million deep.ipynb": lambda _: (
             b'{"nbformat": 4, "metadata": ' + b'{"a": ' * 1_000_000 + b"1" + b"}" * 1_000_000 + b', "cells": []}'
         ),
@@ -447,6 +494,7 @@ _FILES: dict[str, dict[str, Content]] = {
             {"One": "".join(f'<row r="{n}"><c r="A{n}" t="s"><v>0</v></c></row>' for n in range(1, 20_001))},
             strings=[f"<t>{'a ' * 500_000}</t>"],
         ),
+        "cells that repeat.ods": opendocument(f"<table:table>{_REPEATED * 30}</table:table>", "spreadsheet"),
         "one slide, 100,000 times.pptx": lambda _: _slides(100_000),
         "one chapter, 100,000 times.epub": lambda _: epub(_CHAPTER, spine=["a.xhtml"] * 100_000),
         "300 MB of a picture.ipynb": lambda _: _notebook(_cell(WORDS), _printing("a" * 300_000_000)),
@@ -461,6 +509,7 @@ _FILES: dict[str, dict[str, Content]] = {
         "50,000 dictionaries in dictionaries.pdf": objects(b"<< /A " * 50_000 + b">>" * 50_000),
         "half of a file.pdf": _PLAIN[:300],
         "a picture by name.pdf": b"GIF89a" + bytes(100),
+        **{f"an empty container{suffix}": _CONTAINER for suffix in (".doc", ".xls", ".ppt", ".msg")},
         "a package outside.epub": lambda outside: _edited(
             _BOOK, "META-INF/container.xml", 'full-path="OEBPS/book.opf"', f'full-path="{outside.passwd}"'
         ),

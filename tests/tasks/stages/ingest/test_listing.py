@@ -77,6 +77,17 @@ def test_two_branches_of_a_repository_have_names_of_their_own(tmp_path: Path) ->
     assert len(files) == len({file.name for file in files}) == 2
 
 
+def test_a_source_uses_the_formats_of_the_corpus_unless_it_has_its_own(tmp_path: Path) -> None:
+    own = wiki("Vell.", "x/a.log", "b.odd").model_copy(update={"prefix": "own/"})
+    own = PluginSettings.model_validate(
+        {**own.model_dump(by_alias=True, exclude={"formats"}), "formats": {".odd": "text"}}
+    )
+    settings = CorpusSettings(sources=(wiki("Vell.", "a.log", "b.odd"), own), formats={".log": "markdown"})
+    files = list_corpus(settings, tmp_path / "places").files
+    assert [(file.name, file.kind) for file in files] == [("a.log", "markdown"), ("own/b.odd", "text")]
+    assert len({source_key(place) for place in (settings.places[0], wiki("Vell.", "a.log", "b.odd"))}) == 1
+
+
 def test_files_of_two_places_with_one_id_are_refused_as_those_of_two_folders_are(tmp_path: Path) -> None:
     both = CorpusSettings(sources=(wiki("one", "a.md", "index.md"), wiki("other", "index.md")))
     with pytest.raises(BadInput, match=r"index\.md of .*:Wiki and index\.md of .*:Wiki would both be the document"):
@@ -150,18 +161,18 @@ def test_a_refused_row_of_a_query_is_no_document(tmp_path: Path) -> None:
 
 
 def test_files_of_a_place_that_no_reader_takes_are_counted(tmp_path: Path) -> None:
-    (tmp_path / "a.mdx").touch()
-    place = wiki("Vell.", "a.md", "b.mdx", "c/d.mdx", "e.py", "f.mdx")
+    (tmp_path / "a.odd").touch()
+    place = wiki("Vell.", "a.md", "b.odd", "c/d.odd", "e.py", "f.odd")
     settings = CorpusSettings(paths=(str(tmp_path),), sources=(place,), exclude=("f.*",))
     assert list_corpus(settings, tmp_path / "places").passed_over == (
-        PassedOver(str(tmp_path), ".mdx", 1, f"{tmp_path}/a.mdx"),
-        PassedOver(f"{__name__}:Wiki", ".mdx", 2, "b.mdx"),
+        PassedOver(str(tmp_path), ".odd", 1, f"{tmp_path}/a.odd"),
+        PassedOver(f"{__name__}:Wiki", ".odd", 2, "b.odd"),
         PassedOver(f"{__name__}:Wiki", ".py", 1, "e.py"),
     )
     with pytest.raises(
-        BadInput, match=r"Wiki; see also include and exclude\. 1 file is not read.*: 1 \.mdx, such as b"
+        BadInput, match=r"Wiki; see also include and exclude\. 1 file is not read.*: 1 \.odd, such as b"
     ):
-        list_corpus(CorpusSettings(sources=(wiki("Vell.", "b.mdx"),)), tmp_path / "places")
+        list_corpus(CorpusSettings(sources=(wiki("Vell.", "b.odd"),)), tmp_path / "places")
 
 
 def test_a_prefix_tells_the_documents_of_places_apart(tmp_path: Path) -> None:

@@ -142,7 +142,6 @@ def test_escaped_surrogates_and_nan_are_left_for_the_document(tmp_path: Path) ->
     [
         (json.dumps([{"id": 1}, {"id": 2}], indent=2).encode(), "not-json"),
         (json.dumps({"id": 1, "text": "t"}, indent=2).encode(), "not-json"),
-        ('{"id": 1}\n'.encode("utf-16"), "not-utf8"),
     ],
 )
 def test_a_file_that_is_not_json_lines_is_refused_once(tmp_path: Path, data: bytes, reason: str) -> None:
@@ -224,7 +223,7 @@ def test_a_json_file_may_hold_one_object_or_one_object_a_line(tmp_path: Path) ->
     broken = b'{"id": "a", "text": \n' + lines(2)
     assert numbered(write(tmp_path / "a.json", broken)) == "not-json d0 d1"
     assert outcome(write(tmp_path / "a.json", '{\n "id": 1,\n "text" "t"\n}')) == [(1, "not-json")]
-    assert outcome(write(tmp_path / "a.json", '{"id": 1}\n'.encode("utf-16"))) == [(None, "not-utf8")]
+    assert outcome(write(tmp_path / "a.json", '{"id": 1}\n'.encode("utf-16"))) == [(1, "1")]
 
 
 _VALUES = st.recursive(
@@ -383,6 +382,58 @@ def test_csv_rows_have_the_columns_of_the_first_row(tmp_path: Path) -> None:
         {"id": "2", "text": "b", "lang": ""},
     ]
     assert [row.line for row in found] == [2, 5]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.csv", "id;text\n1;a, b\n"),
+        ("a.csv", "id\ttext\n1\ta, b\n"),
+        ("a.csv", "id|text\n1|a, b\n"),
+        ("a.csv", "SEP=;\r\nid;text\r\n1;a, b\r\n"),
+        ("a.csv", 'id,text,,\n1,"a, b",\n'),
+        ("a.csv", 'id,text\n1,"a, b",\n'),
+        ("a.tsv", "id\ttext\n1\ta, b\n"),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_the_delimiter_of_csv_is_that_of_the_columns(tmp_path: Path, name: str, data: str, encoding: str) -> None:
+    (row,) = rows(write(tmp_path / name, data.encode(encoding)))
+    assert (row.record["id"], row.record["text"], row.record.get("encoding")) == (
+        "1",
+        "a, b",
+        "utf-16-le" if encoding == "utf-16" else None,
+    )
+
+
+def test_rows_with_other_columns_name_the_setting(tmp_path: Path) -> None:
+    found = refusal(write(tmp_path / "a.csv", "id;text\n1;a;b\n"))
+    assert (found.reason, "separated by ';' (corpus.csv_delimiter)" in found.detail) == ("bad-columns", True)
+    found = refusal(write(tmp_path / "a.csv", "key;body\n1;a\n"))
+    assert found.detail.startswith("no column id, text; there are key, body: set the corpus fields; columns are")
+    found = refusal(write(tmp_path / "a.csv", "id:text\n1:a\n"))
+    assert found.detail == (
+        "no column id, text; there are id:text: set the corpus fields; columns are separated by ',' "
+        "(corpus.csv_delimiter)"
+    )
+
+
+def test_a_text_in_another_encoding_says_so(tmp_path: Path) -> None:
+    text = "Die Bürger fahren über die Brücke, um den Schützenkönig am Fluss zu grüßen."
+    for name in ("a.txt", "a.md", "a.html", "a.rst"):
+        (row,) = rows(write(tmp_path / name, text.encode("cp1252")))
+        assert (row.record["text"].strip(), row.record["metadata"]["encoding"]) == (text, "windows-1252")
+    fixed = {"*.csv": "gbk", "a.*": "latin-1"}
+    assert rows(write(tmp_path / "a.txt", b"caf\xe9"), encoding=fixed)[0].record["text"] == "café"
+    (row,) = rows(write(tmp_path / "a.jsonl", b'{"id": 1, "text": "caf\xe9"}\n'), encoding=fixed)
+    assert row.record["text"] == "café"
+    data = f'id,text\n1,"{text}"\n'.encode("cp1252") + b"2,\x81\n"
+    assert outcome(write(tmp_path / "b.csv", data), encoding="cp1252") == [(2, "1"), (3, "not-utf8")]
+
+
+def test_a_mapped_markdown_file_says_that_it_is_markdown(tmp_path: Path) -> None:
+    (row,) = rows(write(tmp_path / "a.log", "# Title\n\nText."), formats={".log": "markdown"})
+    assert (row.record["title"], row.record["metadata"]) == ("Title", {"format": "markdown"})
 
 
 def test_each_broken_csv_row_is_refused_and_the_rest_is_read(tmp_path: Path) -> None:

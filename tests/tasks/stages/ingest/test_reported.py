@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,9 @@ from tasks.text.markup import visible
 REPORTED = Path(__file__).resolve().parents[5] / "shared" / "data" / "documents" / "reported"
 
 EXPECTED: dict[str, list[str]] = {
+    # new formats, encodings and CSV
+    "csv-misleading-messages/csv_utf16/a.csv": ["Hello Crail"],
+    "csv-misleading-messages/csv_sep/a.csv": ["Hello Kirkcaldy"],
     # web pages
     "html-class-names-drop-content/accordion.html": ["### Refund Sturry"],
     "html-class-names-drop-content/sidebar_named.html": ["## Comments API", "POST /comments", "Bekesbourne"],
@@ -70,12 +74,16 @@ SEARCHED = {
 """What a document's visible text, which is searched, must contain, up to the end of a line."""
 
 
-def row_of(name: str) -> SourceRow:
+def rows_of(name: str) -> list[Any]:
     if not REPORTED.exists():
         pytest.skip(f"{REPORTED} is missing")
     settings = CorpusSettings(paths=(str(REPORTED / name),))
     (file,) = find(settings).files
-    (row,) = read(file, settings)
+    return list(read(file, settings))
+
+
+def row_of(name: str) -> SourceRow:
+    (row,) = rows_of(name)
     assert isinstance(row, SourceRow), row
     return row
 
@@ -121,3 +129,21 @@ def test_pages_of_front_matter_alone_are_no_documents() -> None:
     empty = {name for name, row in rows if isinstance(row, RejectedRow) and row.reason == "empty-file"}
     assert (len(rows), len(empty)) == (132, 12)
     assert all(name.endswith("_index.md") for name in empty)
+
+
+def test_rows_that_end_in_a_delimiter_are_read() -> None:
+    texts = [row.record["text"] for row in rows_of("csv-misleading-messages/csv_trailing/a.csv")]
+    assert texts == ["Hello Burntisland", "Hello Kinghorn"]
+
+
+def test_a_row_with_another_delimiter_names_the_setting() -> None:
+    (row,) = rows_of("csv-misleading-messages/csv_semicolon/a.csv")
+    assert isinstance(row, RejectedRow)
+    assert "corpus.csv_delimiter" in row.detail
+
+
+def test_the_lock_file_of_an_open_document_is_passed_over() -> None:
+    if not REPORTED.exists():
+        pytest.skip(f"{REPORTED} is missing")
+    names = [file.name for file in find(CorpusSettings(paths=(str(REPORTED / "word-lock-files"),))).files]
+    assert names == ["expect.md"]

@@ -6,6 +6,7 @@ import os
 import pickle
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -33,7 +34,7 @@ def _make(folder: Path, *names: str) -> Path:
     return folder
 
 
-def _names(*paths: Path | str, **settings: tuple[str, ...]) -> list[str]:
+def _names(*paths: Path | str, **settings: Any) -> list[str]:
     return [file.name for file in find(CorpusSettings(paths=tuple(map(str, paths)), **settings)).files]
 
 
@@ -47,6 +48,9 @@ def _names(*paths: Path | str, **settings: tuple[str, ...]) -> list[str]:
         ("a.parquet", ("parquet", None)),
         ("a.b.md", ("markdown", None)),
         ("a.htm", ("html", None)),
+        ("a.tsv.zst", ("tsv", "zstd")),
+        ("a.mdx", ("mdx", None)),
+        ("a.xhtml", ("html", None)),
         ("a.txt.gz", None),
         ("a.parquet.gz", None),
         ("a.pdf", ("pdf", None)),
@@ -60,6 +64,34 @@ def test_the_name_tells_the_format(name: str, expected: tuple[str, str | None] |
 def test_a_folder_is_walked_and_hidden_and_unknown_files_are_passed_over(tmp_path: Path) -> None:
     _make(tmp_path, "b.txt", "a/c.md", "a/.hidden.md", ".git/x.txt", "picture.png", "a.jsonl.gz")
     assert _names(tmp_path) == ["a.jsonl.gz", "a/c.md", "b.txt"]
+
+
+def test_lock_files_and_backups_of_editors_are_passed_over_unless_named(tmp_path: Path) -> None:
+    left_behind = ("~$report.docx", "x/a.md~", "x/.#a.md", "x/#a.md#", "x/.a.md.swp", "~WRL0001.tmp")
+    _make(tmp_path, "x/a.md", "x/b~c.md", "x/#1.md", *left_behind)
+    formats = {".md~": "text", ".md#": "text", ".swp": "text", ".tmp": "text"}
+    assert _names(tmp_path, formats=formats) == ["x/#1.md", "x/a.md", "x/b~c.md"]
+    assert _names(f"{tmp_path}/**/*", formats=formats) == ["x/#1.md", "x/a.md", "x/b~c.md"]
+    assert _names(tmp_path / "x/a.md~", formats=formats) == ["a.md~"]
+
+
+def test_the_corpus_gives_formats_to_suffixes(tmp_path: Path) -> None:
+    _make(tmp_path, "a.log", "b.YAML", "c.h", "d.txt", "e.odd")
+    formats = {".log": "text", ".yaml": "text", ".h": "cpp", ".txt": "markdown"}
+    files = find(CorpusSettings(paths=(str(tmp_path),), formats=formats)).files
+    assert [(file.name, file.kind) for file in files] == [
+        ("a.log", "text"),
+        ("b.YAML", "text"),
+        ("c.h", "cpp"),
+        ("d.txt", "markdown"),
+    ]
+    with pytest.raises(
+        BadInput, match=r"\.log has the unknown format 'txt' \(did you mean 'text'\?\); known are .*csv"
+    ):
+        find(CorpusSettings(paths=(str(tmp_path),), formats={".log": "txt"}))
+    for suffix in ("log", ".LOG", ".tar.gz", ""):
+        with pytest.raises(ValidationError):
+            CorpusSettings(paths=("a",), formats={suffix: "text"})
 
 
 def test_include_and_exclude_are_globs_below_the_folder(tmp_path: Path) -> None:
@@ -146,10 +178,10 @@ def test_a_misnamed_file_is_named_from_the_outer_of_two_folders(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("path", "said"),
-    [("missing.jsonl", "does not exist"), ("a.doc", "unknown format"), ("", "1 other files"), ("*.md", "no corpus")],
+    [("missing.jsonl", "does not exist"), ("a.odd", "unknown format"), ("", "1 other files"), ("*.md", "no corpus")],
 )
 def test_a_corpus_without_files_is_bad_input(tmp_path: Path, path: str, said: str) -> None:
-    _make(tmp_path, "a.doc")
+    _make(tmp_path, "a.odd")
     with pytest.raises(BadInput, match=said):
         _names(tmp_path / path)
 
@@ -178,7 +210,7 @@ def test_small_files_share_a_batch_and_large_ones_do_not(tmp_path: Path, monkeyp
 
 def test_settings_say_what_contradicts_itself() -> None:
     assert CorpusSettings(paths="one.jsonl").paths == ("one.jsonl",)  # type: ignore[arg-type]
-    for wrong in ({"paths": ()}, {"paths": ("a",), "csv_delimiter": '"'}, {"paths": ("a",), "encoding": "latin-1"}):
+    for wrong in ({"paths": ()}, {"paths": ("a",), "csv_delimiter": '"'}, {"paths": ("a",), "encoding": "zlib"}):
         with pytest.raises(ValidationError):
             CorpusSettings.model_validate(wrong)
     with pytest.raises(ValidationError, match="different fields"):
@@ -186,7 +218,7 @@ def test_settings_say_what_contradicts_itself() -> None:
 
 
 def test_paths_without_a_file_are_named(tmp_path: Path) -> None:
-    _make(tmp_path, "full/a.txt", "others/b.doc")
+    _make(tmp_path, "full/a.txt", "others/b.odd")
     (tmp_path / "empty").mkdir()
     paths = [str(tmp_path / name) for name in ("full", "empty", "others", "*.csv", "full/a.txt")]
     found = find(CorpusSettings(paths=tuple(paths)))
@@ -201,23 +233,24 @@ def test_paths_without_a_file_are_named(tmp_path: Path) -> None:
 
 def test_files_that_no_reader_takes_are_counted_also_where_others_are_read(tmp_path: Path) -> None:
     _make(
-        tmp_path, "docs/a.md", "docs/b.MDX", "docs/c/d.mdx", "docs/LICENSE", "docs/a.py", "docs/e.txt.gz", "more/f.mdx"
+        tmp_path, "docs/a.md", "docs/b.ODD", "docs/c/d.odd", "docs/LICENSE", "docs/a.py", "docs/e.txt.gz", "more/f.odd"
     )
-    _make(tmp_path, "docs/.hidden.mdx", "docs/excluded.mdx", "docs/src/g.py")
+    _make(tmp_path, "docs/.hidden.odd", "docs/excluded.odd", "docs/src/g.py")
     docs, more = f"{tmp_path}/docs", f"{tmp_path}/more"
     listing = find(CorpusSettings(paths=(docs, f"{docs}/src/*.py", more), exclude=("excluded.*",)))
     assert [(group.place, group.suffix, group.files, group.example) for group in listing.passed_over] == [
         (docs, "", 1, f"{docs}/LICENSE"),
-        (docs, ".mdx", 2, f"{docs}/b.MDX"),
+        (docs, ".odd", 2, f"{docs}/b.ODD"),
         (docs, ".py", 1, f"{docs}/a.py"),  # but not g.py, which another path asks for
         (docs, ".txt.gz", 1, f"{docs}/e.txt.gz"),
-        (more, ".mdx", 1, f"{more}/f.mdx"),
+        (more, ".odd", 1, f"{more}/f.odd"),
     ]
     assert listing.summary.startswith(
-        "6 files are not read, since no reader takes the suffix: 3 .mdx, 1 .py, 1 .txt.gz, 1 without a suffix, such as "
-        f"{docs}/b.MDX. Convert them"
+        "6 files are not read, since no reader takes the suffix: 3 .odd, 1 .py, 1 .txt.gz, 1 without a suffix, such as "
+        f"{docs}/b.ODD. Convert them"
     )
     assert find(CorpusSettings(paths=(f"{docs}/a.md",))).summary == ""
+    assert find(CorpusSettings(paths=(more,), formats={".odd": "text"})).summary == ""
 
 
 def test_the_digest_of_files_is_of_their_names_and_bytes_alone(tmp_path: Path) -> None:

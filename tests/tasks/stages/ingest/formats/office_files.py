@@ -7,11 +7,11 @@ import struct
 import zipfile
 from collections.abc import Mapping, Sequence
 from html import escape
-from importlib import import_module
 
 import pytest
 
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
+from tasks.stages.ingest.formats.format_registry import format_of
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 R = 'xmlns:r="http://schemas.openxmlformats.org/officeDocument/2006/relationships"'
@@ -272,12 +272,41 @@ def epub(
     return archive({**parts, **(more or {})})
 
 
+_ODF_SPACES = " ".join(
+    f'xmlns:{prefix}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"'
+    for prefix, name in (
+        ("office", "office"),
+        ("text", "text"),
+        ("table", "table"),
+        ("style", "style"),
+        ("draw", "drawing"),
+        ("svg", "svg-compatible"),
+    )
+)
+_ODF_STYLES = (
+    '<style:style style:name="H" style:family="text"><style:text-properties text:display="none"/></style:style>'
+    '<style:style style:name="P1" style:family="paragraph" style:parent-style-name="Title"/>'
+    '<style:style style:name="T" style:family="table"><style:table-properties table:display="false"/></style:style>'
+    '<text:list-style style:name="L"><text:list-level-style-number text:level="1" style:num-format="1"/>'
+    '<text:list-level-style-bullet text:level="2"/></text:list-style>'
+)
+
+
+def opendocument(body: str, kind: str = "text", before: str = "", **parts: str) -> bytes:
+    content = (
+        f"{before}<office:document-content {_ODF_SPACES} xmlns:xlink='http://www.w3.org/1999/xlink'>"
+        f"<office:automatic-styles>{_ODF_STYLES}</office:automatic-styles>"
+        f"<office:body><office:{kind}>{body}</office:{kind}></office:body></office:document-content>"
+    )
+    about = f"<m {_ODF_SPACES} xmlns:dc='http://purl.org/dc/elements/1.1/'><dc:title>About</dc:title></m>"
+    return archive({"content.xml": content, "meta.xml": about, **parts})
+
+
 def extracted(kind: str, data: bytes, limits: ExtractionLimits | None = None) -> Extracted:
     """What the extractor of a kind makes of a file."""
-    found: Extracted = import_module(f"tasks.stages.ingest.formats.{kind}").extract(
-        io.BytesIO(data), limits or ExtractionLimits()
-    )
-    return found
+    file_format = format_of(kind)
+    assert file_format is not None
+    return file_format.extractor()(io.BytesIO(data), limits or ExtractionLimits())
 
 
 def refused(kind: str, data: bytes, limits: ExtractionLimits | None = None) -> UnreadableError:

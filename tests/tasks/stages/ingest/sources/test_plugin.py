@@ -85,10 +85,10 @@ def listed(*entries: Any) -> list[FileEntry]:
 
 def test_entries_may_be_objects_or_mappings_in_any_order() -> None:
     assert listed(
-        {"name": "b.md", "size": 3, "token": "1", "modified": 7, "details": {"owner": "x"}},
+        {"name": "b.md", "size": 3, "token": "1", "modified": 7, "details": {"owner": "x"}, "charset": "gbk"},
         SimpleNamespace(name="a/u\u0308.md", size=None, token=None),
         FileEntry("c.md"),
-    ) == [FileEntry("a/\xfc.md"), FileEntry("b.md", 3, "1", 7, {"owner": "x"}), FileEntry("c.md")]
+    ) == [FileEntry("a/\xfc.md"), FileEntry("b.md", 3, "1", 7, {"owner": "x"}, "gbk"), FileEntry("c.md")]
     assert isinstance(place(), FileSource)
 
 
@@ -105,6 +105,7 @@ def test_entries_may_be_objects_or_mappings_in_any_order() -> None:
         ({"name": "a//b.md"}, "expected a path below the source"),
         ({"name": ""}, "expected a path below the source"),
         ({"name": "a\nb.md"}, r"'a\\nb\.md'"),
+        ({"name": "a.md", "charset": 7}, "expected the name of an encoding"),
         ({"name": "a.md", "size": -1}, "'a.md' with the size"),
         ({"name": "a.md", "size": True}, "expected a number of bytes, or None"),
         ({"name": "a.md", "token": 7}, "expected a string that changes with the bytes"),

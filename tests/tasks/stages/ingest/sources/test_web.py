@@ -320,11 +320,12 @@ def test_a_page_over_the_limit_is_refused_before_it_fills_the_disk(pages: Site, 
     assert not any(place._bodies.iterdir())
 
 
-def test_texts_of_other_encodings_become_utf_8(pages: Site, make: Any) -> None:
+def test_the_encoding_that_a_server_states_is_listed(pages: Site, make: Any) -> None:
     pages.page("/a", "<p>\xfc\u20ac".encode("windows-1252"), "text/html; charset=ISO-8859-1")
     pages.page("/b", b"<p>\xff", "text/html; charset=zlib")
     place = make(urls=[f"{pages.url}/a", f"{pages.url}/b"])
-    assert [read(place, *one) for one in tokens(place).items()] == ["<p>\xfc\u20ac".encode(), b"<p>\xff"]
+    assert [entry.charset for entry in place.list({})] == ["cp1252", ""]
+    assert [read(place, *one) for one in tokens(place).items()] == [b"<p>\xfc\x80", b"<p>\xff"]
 
 
 def test_files_of_unknown_formats_are_not_downloaded(pages: Site, make: Any) -> None:

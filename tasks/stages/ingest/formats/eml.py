@@ -1,0 +1,124 @@
+"""E-mail messages (.eml): sender, recipients, date, the text and the names of attachments.
+
+Of alternatives, the plain text is read unless the web page has far more words. Attachments, also attached messages, are
+named and counted, but not read. Headers are decoded leniently, since many programs write invalid ones.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from codecs import BOM_UTF8
+from email import policy
+from email.errors import MessageError
+from email.header import decode_header, make_header
+from email.message import Message
+from email.parser import BytesParser
+from email.utils import parsedate_to_datetime
+from typing import Any, BinaryIO
+
+from tasks.stages.ingest.formats import html
+from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
+from tasks.stages.ingest.formats.markdown_marks import one_line
+from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clean
+from tasks.stages.ingest.formats.text_encoding import encoding_of
+from tasks.stages.ingest.formats.title_filter import title_of
+
+_WORD = re.compile(r"\w+")
+_MAX_DEPTH = 50
+_MAX_PARTS = 10_000
+_MAX_HEADER = 20_000
+_RICHER = 2
+"""The web page is read if it has this many times the words of the plain text."""
+_SHOWN = {"From": "author", "To": "to", "Cc": "cc", "Date": "date"}
+
+
+def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
+    """Extract the text of a message. See `Extractor`."""
+    data = file.read(limits.expanded_bytes + 1)
+    if len(data) > limits.expanded_bytes:
+        message = f"it is over {limits.expanded_bytes:,} bytes; see corpus.extract.max_expanded_bytes"
+        raise UnreadableError("too-large", message)
+    codec, mark = encoding_of(data, "utf-8")
+    if codec != "utf-8":
+        data = data[mark:].decode(codec, "replace").encode("utf-8", "replace")
+    try:
+        mail = BytesParser(policy=policy.compat32).parsebytes(data.removeprefix(BOM_UTF8))
+        return _Mail(mail, limits).read()
+    except RecursionError as error:
+        raise UnreadableError("hostile-file", "its parts are nested too deeply") from error
+    except (MessageError, LookupError, ValueError, AttributeError, TypeError) as error:
+        raise UnreadableError("unreadable-file", f"it is not a message: {type(error).__name__}") from error
+
+
+class _Mail:
+    def __init__(self, message: Message, limits: ExtractionLimits) -> None:
+        self._message, self._limits = message, limits
+        self._attachments: list[str] = []
+        self._parts = 0
+
+    def read(self) -> Extracted:
+        headers = {name: self._header(name) for name in ("Subject", *_SHOWN)}
+        if not any(headers.values()):
+            raise UnreadableError("unreadable-file", "it has none of the headers of a message")
+        body = self._text(self._message, 0)
+        lines = [f"{name}: {headers[name]}" for name in _SHOWN if headers[name]]
+        if self._attachments:
+            lines.append(f"Attachments, not read: {', '.join(self._attachments)}")
+        text = "\n\n".join(filter(None, ("\n".join(self._markdown(line) for line in lines), body)))
+        metadata: dict[str, Any] = {key: headers[name] for name, key in _SHOWN.items() if headers[name]}
+        try:
+            metadata["date"] = parsedate_to_datetime(headers["Date"]).isoformat()
+        except (TypeError, ValueError, IndexError, OverflowError):
+            metadata.pop("date", None)
+        if self._attachments:
+            metadata["attachments_not_read"] = len(self._attachments)
+        return Extracted(text, title_of(headers["Subject"]), metadata)
+
+    def _text(self, part: Message, depth: int) -> str:
+        """Return the text of a part as Markdown, and record attachments."""
+        self._parts += 1
+        if depth > _MAX_DEPTH or self._parts > _MAX_PARTS:
+            raise UnreadableError("hostile-file", "its parts are nested too deeply, or too many")
+        kind = part.get_content_type()
+        payload = part.get_payload()
+        name = _decoded(part.get_filename(""))
+        if kind.startswith("multipart/") and isinstance(payload, list):
+            parts = [inner for inner in payload if isinstance(inner, Message)]
+            texts = [(inner.get_content_type(), self._text(inner, depth + 1)) for inner in parts]
+            texts = [(inner, text) for inner, text in texts if text]
+            if kind != "multipart/alternative" or not texts:
+                return "\n\n".join(text for _, text in texts)
+            rich = texts[-1][1]
+            plain = next((text for inner, text in texts if inner == "text/plain"), rich)
+            return rich if len(_WORD.findall(rich)) > _RICHER * len(_WORD.findall(plain)) else plain
+        if kind not in ("text/plain", "text/html") or part.get_content_disposition() == "attachment" or name:
+            self._attachments.append(one_line(clean(name)) or kind)
+            return ""
+        data = part.get_payload(decode=True)
+        return self._body(data, part.get_content_charset(""), kind) if isinstance(data, bytes) else ""
+
+    def _body(self, data: bytes, charset: str, kind: str) -> str:
+        codec, mark = encoding_of(data, stated=charset)
+        text = data[mark:].decode(codec, "replace").replace("\r\n", "\n").replace("\x00", "")
+        if kind == "text/html":
+            return html.extract(io.BytesIO(text.encode("utf-8", "replace")), self._limits).text
+        writer = MarkdownWriter(self._limits)
+        for paragraph in text.split("\n\n"):
+            writer.paragraph(Inline(paragraph).markdown())
+        return writer.result()[0]
+
+    def _header(self, name: str) -> str:
+        return one_line(clean(_decoded(self._message.get(name, ""))))
+
+    def _markdown(self, line: str) -> str:
+        return one_line(Inline(line).markdown())
+
+
+def _decoded(value: Any) -> str:
+    """Return a header's value with encoded words such as `=?utf-8?q?...?=` decoded."""
+    text = str(value)[:_MAX_HEADER]
+    try:
+        return str(make_header(decode_header(text)))
+    except (MessageError, LookupError, ValueError):
+        return text
