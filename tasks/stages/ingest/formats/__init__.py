@@ -5,6 +5,7 @@ json_array    reads a file that is one JSON array, element by element
 extraction    the interface of extractors: a file -> one document in Markdown
 format_registry         the formats that have extractors
 docx, pptx, xlsx, epub  the extractors of Office files and books, with word_*, number_formats and xhtml_text
+sheet_tables            writes the cells of spreadsheets
 opendocument, old_office, eml, xml_text, by_xberg   those of OpenDocument, old Office files, e-mail, XML, RTF and others
 text_encoding, mdx      decides the encoding of a text; removes the components of MDX
 archive, xml, opc       read zip archives and XML, the containers of those formats, within limits

@@ -14,9 +14,10 @@ import re
 from typing import Any, BinaryIO
 
 from indexmill.extras import not_installed
-from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, is_date
+from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, is_date, read_whole
 from tasks.stages.ingest.formats.markdown_text import clean
 from tasks.stages.ingest.formats.title_filter import first_heading, title_of
+from tasks.stages.ingest.formats.xml import without_declaration
 
 _TYPES = {
     "asciidoc": "text/asciidoc",
@@ -28,8 +29,9 @@ _TYPES = {
     "rtf": "application/rtf",
 }
 _STARTS = {"msg": b"\xd0\xcf\x11\xe0", "ppt": b"\xd0\xcf\x11\xe0"}
+_WITH_PICTURES = frozenset({"msg", "ppt", "rtf"})
+"""Files whose words may be in pictures; a text without words is an empty file."""
 _ENTITY = re.compile(rb"<!ENTITY", re.IGNORECASE)
-_DECLARATION = re.compile(rb"^\s*<\?xml\b[^>]{0,200}>")
 _RULE = re.compile(r"^-----$\n*", re.MULTILINE)
 _PICTURE = re.compile(r"!\[([^\[\]\n]{0,1000})\]\([^()\s]{0,200}\)")
 _NUMBER = re.compile(r"^(\d{1,3})\\(?=[.)] )", re.MULTILINE)
@@ -42,14 +44,11 @@ _RTF = re.compile(
 
 def extract(file: BinaryIO, limits: ExtractionLimits, *, dialect: str) -> Extracted:
     """Extract a document; `dialect` names its format. See `Extractor`."""
-    data = file.read(limits.expanded_bytes + 1)
-    if len(data) > limits.expanded_bytes:
-        message = f"it is over {limits.expanded_bytes:,} bytes; see corpus.extract.max_expanded_bytes"
-        raise UnreadableError("too-large", message)
+    data = read_whole(file, limits)
     if not data.startswith(_STARTS.get(dialect, b"")):
         raise UnreadableError("unreadable-file", f"it is not a file of the format {dialect}")
     if _TYPES[dialect].endswith("xml"):
-        data = _DECLARATION.sub(b"", data)  # the file is in UTF-8, whatever it declares
+        data = without_declaration(data)
         if _ENTITY.search(data):
             raise UnreadableError("hostile-file", "it declares entities")
     if dialect == "rtf":
@@ -65,7 +64,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits, *, dialect: str) -> Extrac
     elif dialect == "rtf":
         text = _NUMBER.sub(r"\1", _BULLET.sub("- ", text))
     text = clean(text)
-    if not text.strip():
+    if not text.strip() and dialect in _WITH_PICTURES:
         raise UnreadableError("no-text", "it has no visible words")
     if len(text.encode("utf-8", "replace")) > limits.text_bytes:
         message = f"its text is over {limits.text_bytes:,} bytes; see corpus.max_document_bytes"

@@ -18,7 +18,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, BinaryIO
 
 from tasks.stages.ingest.formats import html
-from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
+from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, read_whole
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clean
 from tasks.stages.ingest.formats.text_encoding import encoding_of
@@ -35,10 +35,7 @@ _SHOWN = {"From": "author", "To": "to", "Cc": "cc", "Date": "date"}
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     """Extract the text of a message. See `Extractor`."""
-    data = file.read(limits.expanded_bytes + 1)
-    if len(data) > limits.expanded_bytes:
-        message = f"it is over {limits.expanded_bytes:,} bytes; see corpus.extract.max_expanded_bytes"
-        raise UnreadableError("too-large", message)
+    data = read_whole(file, limits)
     codec, mark = encoding_of(data, "utf-8")
     if codec != "utf-8":
         data = data[mark:].decode(codec, "replace").encode("utf-8", "replace")
@@ -72,7 +69,7 @@ class _Mail:
         except (TypeError, ValueError, IndexError, OverflowError):
             metadata.pop("date", None)
         if self._attachments:
-            metadata["attachments_not_read"] = len(self._attachments)
+            metadata["unread"] = {"attachments": len(self._attachments)}
         return Extracted(text, title_of(headers["Subject"]), metadata)
 
     def _text(self, part: Message, depth: int) -> str:

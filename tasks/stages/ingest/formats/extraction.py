@@ -82,17 +82,32 @@ Extractor = Callable[[BinaryIO, ExtractionLimits], Extracted]
 """Extracts a file. Raises UnreadableError if it is in the wrong format, damaged, locked or hostile, or over a limit."""
 
 
-def read_text(file: BinaryIO, most_bytes: int, too_large: str) -> str:
-    """Read a UTF-8 file without its byte order mark, with its line endings. Memory grows only with the file's size.
+def read_bytes(file: BinaryIO, most_bytes: int, too_large: str) -> bytearray:
+    """Read a file. Memory grows only with the file's size.
 
-    too_large: the message if the file is larger than `most_bytes`. Raises UnreadableError if the file is larger, or is
-    not UTF-8; in the latter case its cause is the UnicodeDecodeError.
+    too_large: the message if the file is larger than `most_bytes`. Raises UnreadableError if it is.
     """
     data = bytearray()
     while len(data) <= most_bytes and (chunk := file.read(min(_CHUNK, most_bytes + 1 - len(data)))):
         data += chunk
     if len(data) > most_bytes:
         raise UnreadableError("too-large", too_large)
+    return data
+
+
+def read_whole(file: BinaryIO, limits: ExtractionLimits) -> bytes:
+    """Read a file that is not a text. Raises UnreadableError if it is larger than an archive may expand to."""
+    most = limits.expanded_bytes
+    return bytes(read_bytes(file, most, f"it is over {most:,} bytes; see corpus.extract.max_expanded_bytes"))
+
+
+def read_text(file: BinaryIO, most_bytes: int, too_large: str) -> str:
+    """Read a UTF-8 file without its byte order mark, with its line endings; too_large: as for `read_bytes`.
+
+    Raises UnreadableError if the file is larger, or is not UTF-8; in the latter case its cause is the
+    UnicodeDecodeError.
+    """
+    data = read_bytes(file, most_bytes, too_large)
     try:
         return data.decode("utf-8").removeprefix(_BOM)  # `utf-8-sig` would not count the mark in error offsets
     except UnicodeDecodeError as error:

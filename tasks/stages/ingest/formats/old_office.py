@@ -17,7 +17,7 @@ from tasks.stages.ingest.formats import by_xberg, docx, html, xlsx
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clean
-from tasks.stages.ingest.formats.opendocument import write_rows
+from tasks.stages.ingest.formats.sheet_tables import write_sheet
 from tasks.stages.ingest.formats.text_encoding import as_utf8
 
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
@@ -59,7 +59,7 @@ def _workbook(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
             if any(map(any, cells)):
                 writer.turn_to(number)
                 writer.heading(2, Inline(one_line(clean(sheet.name))).markdown())
-                write_rows(writer, cells)
+                write_sheet(writer, cells)
     except PasswordError as error:
         raise UnreadableError("encrypted", "the file is locked with a password; save it without one") from error
     except (CalamineError, ValueError) as error:

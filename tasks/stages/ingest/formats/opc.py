@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 from urllib.parse import unquote
@@ -109,17 +109,8 @@ class Package:
 
     def properties(self) -> tuple[str, dict[str, Any]]:
         """Return the document's title, and its author, dates, language and keywords as metadata."""
-        metadata: dict[str, Any] = {}
-        title = ""
         part = self.related("", "core-properties")
-        if part is not None:
-            for element in parse(self.read(part), part):
-                value = clean(text_of(element)).strip()[:_MAX_VALUE]
-                if element.tag == "dc:title":
-                    title = title_of(value, stated=True)
-                elif value and (key := _KEYS.get(str(element.tag))) and _fits(key, value):
-                    metadata[key] = value
-        return title, metadata
+        return properties_of(() if part is None else parse(self.read(part), part), _KEYS)
 
     def stated_pages(self) -> int:
         """Return the number of pages that the program stated when it saved the file; 0 if it stated none."""
@@ -156,6 +147,19 @@ _KEYS = {
 }
 
 
+def properties_of(elements: Iterable[Element], keys: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+    """Return a document's title and metadata from the elements that state them. keys: those of the metadata, by tag."""
+    metadata: dict[str, Any] = {}
+    title = ""
+    for element in elements:
+        value = clean(text_of(element)).strip()[:_MAX_VALUE]
+        if element.tag == "dc:title":
+            title = title_of(value, stated=True)
+        elif value and (key := keys.get(str(element.tag))) and _fits(key, value):
+            metadata.setdefault(key, value)
+    return title, metadata
+
+
 def _fits(key: str, value: str) -> bool:
     if key in ("created", "modified"):
         return is_date(value)
@@ -165,5 +169,10 @@ def _fits(key: str, value: str) -> bool:
 def description(element: Element | None) -> str:
     """Return an author's description of a picture as one line; empty for none, or one that a program wrote."""
     texts = () if element is None else (element.get(name, "") for name in ("descr", "alt", "title"))
-    lines = (one_line(text) for text in texts)
+    return first_description(texts)
+
+
+def first_description(texts: Iterable[str]) -> str:
+    """Return the first description of a picture that no program wrote, as one line; empty for none."""
+    lines = map(one_line, texts)
     return next((line for line in lines if line and not _MADE_BY_PROGRAMS.fullmatch(line)), "")

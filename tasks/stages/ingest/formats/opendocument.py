@@ -12,13 +12,15 @@ footers. Of formulas, pictures and charts only alternative texts are read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO
+from collections.abc import Iterator
+from typing import BinaryIO
 
 from tasks.stages.ingest.formats.archive import Archive, open_archive
-from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, is_date
+from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clean
+from tasks.stages.ingest.formats.opc import first_description, properties_of
+from tasks.stages.ingest.formats.sheet_tables import write_sheet
 from tasks.stages.ingest.formats.title_filter import title_of
 from tasks.stages.ingest.formats.xml import Element, each, first, integer, parse, text_of
 
@@ -35,7 +37,15 @@ _MAX_REPEATED_ROWS, _MAX_REPEATED_CELLS, _MAX_SPACES = 1_000, 100, 100
 _MAX_REPEATED_TEXT = 200
 _MAX_CELLS = 2_000_000
 _MAX_PARENTS = 20
-_KEYS = {"dc:creator": "author", "dc:date": "date", "dc:language": "language", "meta:keyword": "keywords"}
+_META = "meta.xml"
+_KEYS = {
+    "meta:initial-creator": "author",
+    "dc:creator": "author",
+    "meta:creation-date": "created",
+    "dc:date": "modified",
+    "dc:language": "language",
+    "meta:keyword": "keywords",
+}
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
@@ -50,21 +60,9 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         text, locations = body.writer.result()
         if not text.strip():
             raise UnreadableError("no-text", "it has no visible words")
-        title, metadata = _properties(archive)
+        about = parse(archive.read(_META), _META).iter("*") if _META in archive else ()
+        title, metadata = properties_of(about, _KEYS)
         return Extracted(text, title or body.title, metadata, locations)
-
-
-def _properties(archive: Archive) -> tuple[str, dict[str, Any]]:
-    title, metadata = "", dict[str, Any]()
-    if "meta.xml" in archive:
-        for element in parse(archive.read("meta.xml"), "meta.xml").iter("*"):
-            value = clean(text_of(element)).strip()[:1_000]
-            key = _KEYS.get(str(element.tag))
-            if value and element.tag == "dc:title":
-                title = title_of(value, stated=True)
-            elif value and key is not None and (key != "date" or is_date(value)):
-                metadata.setdefault(key, value)
-    return title, metadata
 
 
 class _Styles:
@@ -253,7 +251,7 @@ class _Body:
             if self._cells > _MAX_CELLS:
                 raise UnreadableError("too-large", f"its tables have more than {_MAX_CELLS:,} cells")
             rows += [cells] * count
-        write_rows(self.writer, rows)
+        write_sheet(self.writer, rows)
         self._write_notes()
 
     def _row(self, row: Element, above: dict[int, tuple[int, str]]) -> list[str]:
@@ -296,22 +294,6 @@ class _Body:
         return " ".join(filter(None, parts))
 
 
-def write_rows(writer: MarkdownWriter, rows: Sequence[Sequence[str]]) -> None:
-    """Write Markdown cells as tables, which empty rows separate; a single column as paragraphs."""
-    table: list[Sequence[str]] = []
-    for row in (*rows, ()):
-        if any(row):
-            table.append(row)
-            continue
-        used = {column for cells in table for column, text in enumerate(cells) if text}
-        if len(used) == 1:
-            for cells in table:
-                writer.paragraph("".join(cells))
-        else:
-            writer.table(table)
-        table = []
-
-
 def _rows(element: Element) -> Iterator[Element]:
     for child in element:
         if child.tag == "table:table-row":
@@ -322,7 +304,7 @@ def _rows(element: Element) -> Iterator[Element]:
 
 def _alternative(element: Element) -> str:
     """Return the alternative text of a picture or shape."""
-    return next(filter(None, (text_of(first(element, tag)) for tag in ("svg:desc", "svg:title"))), "")
+    return first_description(text_of(first(element, tag)) for tag in ("svg:desc", "svg:title"))
 
 
 def _one_space(text: str | None) -> str:

@@ -28,6 +28,7 @@ from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clean
 from tasks.stages.ingest.formats.number_formats import NumberFormat, number_format
 from tasks.stages.ingest.formats.opc import Package, description, open_package
+from tasks.stages.ingest.formats.sheet_tables import Cells, write_table
 from tasks.stages.ingest.formats.symbol_fonts import SYMBOL_FONTS, shown_in
 from tasks.stages.ingest.formats.xml import Element, blocks, each, first, integer, parse, text_of
 
@@ -36,9 +37,6 @@ _ROWS = 1_048_576
 _MAX_FORMATS = 70_000
 """Excel allows 65,490 cell formats."""
 _MAX_MERGES = 100_000
-_SPARSE = 8
-"""A table of more than _MAX_TABLE cells is written row by row if fewer than one cell in _SPARSE is filled."""
-_MAX_TABLE = 1_000
 _MAX_REPEATED = 200
 _ESCAPED = re.compile(r"_x([0-9A-Fa-f]{4})_")
 _REFERENCE = re.compile(r"([A-Z]{1,3})([1-9][0-9]{0,6})")
@@ -65,9 +63,6 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
 _EMPTY_ROW = rb'<row r="[0-9]{1,7}"[^<>]*+(?:(?<=/)>|(?<!/)>(?:<c [^<>]*+(?<=/)>)*+</row>)'
 _EMPTY_ROWS = re.compile(rb"(?:%b){1,1000}(?=%b)" % (_EMPTY_ROW, _EMPTY_ROW))
 """Empty rows before another empty row: some programs write a million empty rows to style a column."""
-
-Cells = dict[int, str]
-"""The Markdown of a row's filled cells, by column from 0."""
 
 
 @dataclass(slots=True)
@@ -128,7 +123,7 @@ class _Workbook:
         start = 0
         for index in range(1, len(sheet.rows) + 1):
             if index == len(sheet.rows) or sheet.rows[index][0] > sheet.rows[index - 1][0] + 1:
-                self._table([cells for _, cells in sheet.rows[start:index]])
+                write_table(self._writer, [cells for _, cells in sheet.rows[start:index]])
                 start = index
         for drawing in drawings:
             drawing.write(self._writer, with_values=False)
@@ -168,25 +163,6 @@ class _Workbook:
         for child in element:
             for alternative in chosen(child) if child.tag in _DRAWN else ():
                 yield from self._drawn(alternative, part, links)
-
-    def _table(self, rows: Sequence[Cells]) -> None:
-        """Write consecutive rows as a table; leading rows with one cell are its caption."""
-        begin = 0
-        while begin < len(rows) and len(rows[begin]) == 1:
-            begin += 1
-        if begin == len(rows) and begin > 1 and len({column for row in rows for column in row}) == 1:
-            begin = 0  # a list in one column
-        for row in rows[:begin]:
-            for text in row.values():
-                self._writer.paragraph(text)
-        rows = rows[begin:]
-        columns = sorted({column for row in rows for column in row})
-        filled = sum(map(len, rows))
-        if len(rows) * len(columns) > max(_MAX_TABLE, _SPARSE * filled):
-            for row in rows:
-                self._writer.paragraph("; ".join(text for _, text in sorted(row.items())))
-            return
-        self._writer.table([[row.get(column, "") for column in columns] for row in rows])
 
     def _read_sheet(self, part: str) -> _Sheet:
         sheet = _Sheet()

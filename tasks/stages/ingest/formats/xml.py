@@ -10,6 +10,8 @@ Tags and attributes are named `prefix:name`, with the namespace's prefix in `_PR
 
 from __future__ import annotations
 
+import re
+from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator
 from xml.etree.ElementTree import Element as Element
 from xml.etree.ElementTree import TreeBuilder
@@ -21,6 +23,7 @@ MAX_DEPTH = 200
 MAX_ELEMENTS = 2_000_000
 """The maximum number of elements of a part, or of a block if the part is read block by block."""
 _CHUNK = 1 << 18
+_DECLARATION = re.compile(rb"^\s*<\?xml\b[^>]{0,200}>")
 _MAX_TOKEN = 8 << 20
 """The maximum size of a tag or a comment: Expat rescans an incomplete token whenever more of it arrives."""
 
@@ -77,6 +80,11 @@ _PREFIXES: dict[str, str] = {
         for start, name in ((_OFFICE, name.format("2006/")), (_STRICT, name.format("")))
     },
 }
+
+
+def without_declaration(data: bytes) -> bytes:
+    """Return XML that was converted to UTF-8 without its byte order mark, and without the encoding that it declares."""
+    return _DECLARATION.sub(b"", data.removeprefix(BOM_UTF8))
 
 
 def parse(data: bytes, part: str, root: str = "") -> Element:

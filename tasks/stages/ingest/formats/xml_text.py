@@ -12,12 +12,11 @@ import re
 from typing import BinaryIO
 
 from tasks.stages.ingest.formats import by_xberg, html
-from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
+from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, read_bytes
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter
-from tasks.stages.ingest.formats.xml import Element, parse, text_of
+from tasks.stages.ingest.formats.xml import Element, parse, text_of, without_declaration
 
-_DECLARATION = re.compile(rb"^\s*<\?xml\b[^>]{0,200}>")
 _ROOT = re.compile(rb"<(?:[A-Za-z_][\w.-]{0,100}:)?([A-Za-z_][\w.-]{0,100})")
 _JATS = re.compile(rb"JATS|//NLM//|article-type=")
 _HEAD = 4_096
@@ -26,10 +25,7 @@ _HEAD = 4_096
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     """Extract the text of a file. See `Extractor`."""
     most = 3 * limits.text_bytes + 65_536
-    data = file.read(most + 1)
-    if len(data) > most:
-        raise UnreadableError("too-large", f"the file has more than {most:,} bytes")
-    data = _DECLARATION.sub(b"", data.removeprefix(b"\xef\xbb\xbf"))  # it is in UTF-8, whatever it declares
+    data = without_declaration(bytes(read_bytes(file, most, f"the file has more than {most:,} bytes")))
     root = _ROOT.search(data[:_HEAD])
     name = root[1].lower() if root is not None else b""
     if name == b"html":

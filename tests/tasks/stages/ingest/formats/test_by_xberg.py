@@ -34,6 +34,11 @@ def test_asciidoc_and_org_become_markdown() -> None:
     assert "## Part\n\n- point" in extracted("org", b"* Guide\n** Part\n- point\n#+INCLUDE: /etc/passwd\n").text
 
 
+def test_a_text_without_words_is_an_empty_file() -> None:
+    assert extracted("asciidoc", b"// a comment\n").text.strip() == ""
+    assert refused("rtf", b"{\\rtf1 }").reason == "no-text"
+
+
 def test_fictionbook_is_read_and_entities_are_refused() -> None:
     book = '<FictionBook xmlns="http://www.gribuser.ru/xml/fictionbook/2.0"><body><section><title><p>Ein</p></title>'
     book += "<p>Schöner Text.</p></section></body></FictionBook>"

@@ -33,7 +33,7 @@ def test_headers_text_and_the_names_of_attachments_are_read() -> None:
         "author": "Zoë <z@a.org>",
         "to": "B <b@a.org>, c@a.org",
         "date": "2022-12-16T17:04:16-05:00",
-        "attachments_not_read": 2,
+        "unread": {"attachments": 2},
     }
 
 

@@ -46,6 +46,7 @@ def test_tables_repeat_merged_cells_and_pictures_have_their_descriptions() -> No
         "<table:table-cell><text:p>1</text:p></table:table-cell></table:table-row><table:table-row>"
         "<table:covered-table-cell/><table:table-cell><text:p>2</text:p></table:table-cell></table:table-row>"
         "</table:table><text:p><draw:frame><draw:image/><svg:title>A map</svg:title></draw:frame><draw:frame>"
+        "<draw:image/><svg:title>image1.png</svg:title></draw:frame><draw:frame>"
         "<draw:text-box><text:p>Boxed</text:p></draw:text-box></draw:frame></text:p>"
     )
     assert text(body) == "| Name | Value |\n| --- | --- |\n| x y | 1 |\n| x y | 2 |\n\n![A map]()\n\nBoxed"
@@ -64,6 +65,16 @@ def test_sheets_are_sections_whose_empty_rows_separate_tables() -> None:
         "## Prices\n\n| a | b |\n| --- | --- |\n| 1 | 2 € |\n\nalone\n\n## Last\n\n| c | d |\n| --- | --- |\n| c | d |"
     )
     assert [place.page for place in found.locations] == [1, 3]
+
+
+def test_properties_are_metadata_and_titles_of_programs_are_none() -> None:
+    about = (
+        "<m xmlns:dc='http://purl.org/dc/elements/1.1/' xmlns:meta='urn:oasis:names:tc:opendocument:xmlns:meta:1.0'>"
+        "<dc:title>Untitled 1</dc:title><meta:initial-creator>Ada</meta:initial-creator><dc:creator>Bo</dc:creator>"
+        "<meta:creation-date>2024-05-01</meta:creation-date><dc:date>never</dc:date></m>"
+    )
+    found = extracted("opendocument-text", opendocument("<text:h>Part</text:h>", **{"meta.xml": about}))
+    assert (found.title, found.metadata) == ("Part", {"author": "Ada", "created": "2024-05-01"})
 
 
 def test_slides_are_pages() -> None:
