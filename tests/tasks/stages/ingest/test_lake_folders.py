@@ -186,6 +186,13 @@ def test_a_column_of_a_folder_is_one_to_the_settings_of_fields(tmp_path: Path) -
     assert "no column groups" in row.detail
 
 
+def test_a_column_of_a_folder_counts_where_the_delimiter_of_csv_is_found(tmp_path: Path) -> None:
+    folder = tmp_path / "id=7"
+    folder.mkdir()
+    (folder / "a.csv").write_text("text;x,y,z\nVell.;1\n")
+    assert rows(tmp_path) == [("id=7/a.csv", {"id": "7", "text": "Vell.", "x,y,z": "1"})]
+
+
 def test_a_file_whose_columns_change_is_read_again(tmp_path: Path) -> None:
     for name in ("x/lang=en/a.jsonl", "y/lang=en/a.jsonl"):
         (tmp_path / name).parent.mkdir(parents=True)

@@ -313,13 +313,14 @@ def test_web_pages_and_texts_in_a_document_are_read_where_they_stand_and_other_c
         "word/b.txt": "First *line*\nsecond\n\nnext",
         "word/c.rtf": "{\\rtf no}",
         "word/d.htm": b"\xff\xfe\xff",
+        "word/e.htm": b'<meta charset="windows-1252"><p>M\xfcllbridge</p>',
     }
     related = {name[5]: ("aFChunk", f"/{name}") for name in more if name.startswith("word/")}
-    chunks = "".join(f'<w:altChunk r:id="{name}"/>' for name in "abcdz")
+    chunks = "".join(f'<w:altChunk r:id="{name}"/>' for name in "abcdez")
     cells = f"<w:tbl><w:tr>{_cell('x')}<w:tc><w:altChunk r:id='b'/></w:tc></w:tr></w:tbl>"
     found = extracted("docx", docx(paragraph("before") + chunks + cells, related=related, more=more))
     assert found.text == (
-        "before\n\n## Findings\n\n- one\n\nFirst \\*line\\*\nsecond\n\nnext\n\n"
+        "before\n\n## Findings\n\n- one\n\nFirst \\*line\\*\nsecond\n\nnext\n\nMüllbridge\n\n"
         "| x | First \\*line\\* second next |\n| --- | --- |"
     )
     assert found.metadata["unread"] == {"chunks": 3}
