@@ -46,14 +46,24 @@ _LARGE = 1.12  # times the body's size: a heading is at least this large
 _LONGEST_HEADING = 200
 _ENDS = (".", "!", "?", ":", ";", "\u2026", ".\u201d", '."', ".)", "\u3002", "\uff01", "\uff1f")
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
-_PAGE_NUMBER = re.compile(r"\b(?:\d+|[ivxlc]{1,7})\b")
+_FIGURES = r"(\d{1,5}|[ivxlc]{1,7})"
+_PAGE_OF = re.compile(
+    rf"\b(?:page|pg\.|p\.|seite|s\.|página|pagina|pág\.|sida|side|sivu|strona|str\.|oldal|страница|стр\.|trang|halaman)"
+    rf"\s*{_FIGURES}\b(?:\s*(?:of|/|von|de|sur|di|van|av|af|z|из|tot)\s*\d{{1,5}}\b)?"
+    r"|第\s*\d{1,5}\s*[页頁]|\b\d{1,5}\s*(?:页|頁|ページ|쪽)|^\d{1,5}\s*(?:of|/|von|de|sur|di)\s*\d{1,5}$"
+)
+_ALONE = re.compile(rf"[\s\[(|\u00b7\u2022\u2013\u2014-]*{_FIGURES}[\s\])|\u00b7\u2022\u2013\u2014.-]*")
+_BESIDE = re.compile(r"^(\d{1,5})\s*[|\u00b7\u2022\u2013\u2014](?=\s)|(?<=\s)[|\u00b7\u2022\u2013\u2014]\s*(\d{1,5})$")
+_ADJACENT = re.compile(r"^(\d{1,4})(?=\s+[^\W\d])|(?<=[^\W\d]\s)(\d{1,4})$")
+_OWN = re.compile(r"[\W_]*#(?:-?\d+)?[\W_]*")
+_ROMAN = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
+_MOST_BEFORE, _MOST_AFTER = 60, 30  # the difference of a page's number from its place in the file
 _CONTENTS = frozenset(
     """
     abstract contents contenidos indice inhalt inhaltsverzeichnis sommaire spistreści sumário tabledesmatières
     tableofcontents índice índicegeneral содержание оглавление 目录 目次
     """.split()  # noqa: SIM905
 )
-_NUMBERS = re.compile(r"\d+")
 _DATE = re.compile(r"(?:D:)?(\d{4})(\d{2})?(\d{2})?")
 _FILE_NAME = re.compile(r"\.(?:docx?|odt|tex|dvi|pdf|ps|eps|indd|pptx?|xlsx?|rtf|txt|html?|qxd|fm|pmd)$", re.IGNORECASE)
 _MADE_BY = re.compile(
@@ -85,8 +95,8 @@ def _extracted(document: pdfium.PdfDocument, limits: ExtractionLimits) -> Extrac
         read = _read_pictures(document, pictures, limits, vocabulary)
     if not read and not any(page.frames for page in pages if not page.without_text):
         raise _without_text(len(pictures), count, limits)
-    _drop_running_heads(pages)
     style = _style(pages)
+    words_of_heads = _drop_running_heads(pages, style)
     blocks: list[PageBlock] = []
     for page in pages:
         blocks += [block for block in read.get(page.number, ()) if block.lines]
@@ -110,6 +120,7 @@ def _extracted(document: pdfium.PdfDocument, limits: ExtractionLimits) -> Extrac
         "pages_without_text": len(pictures) - len(read),
         "pages_read_by_ocr": len(read),
         "pages_unreadable": unreadable,
+        "words_in_running_heads": words_of_heads,
     }
     filled = {key: value for key, value in metadata.items() if value}
     return Extracted(text, _title(details, blocks, levels), filled, tuple(written.locations))
@@ -192,39 +203,39 @@ def _style(pages: Sequence[PageText]) -> BodyStyle:
 
 @dataclass(slots=True)
 class _Margin:
-    """A line in a page's upper or lower margin. texts: the texts of the line and its cells, with # for numbers."""
+    """A line in a page's upper or lower margin. cells: its texts in lower case, `#` for the page's own number.
+
+    offsets: the numbers that stand alone in a cell, less the page's. inner: whether another line is further out.
+    """
 
     page: int
     y: float
-    texts: tuple[str, ...]
-    numbers: tuple[int, ...]
+    cells: tuple[str, ...]
+    offsets: frozenset[int]
     pieces: list[TextRun]
+    large: bool
+    inner: bool
 
 
-def _drop_running_heads(pages: Sequence[PageText]) -> None:
-    """Remove the lines that repeat in the margins, even if their numbers differ, from all pages."""
+def _drop_running_heads(pages: Sequence[PageText], style: BodyStyle) -> int:
+    """Remove the lines of the margins that repeat, but for the page's own number; return their number of words."""
     dropped: set[int] = set()
     count = len(pages)
     for top in (True, False):
-        lines = [line for page in pages if page.frames for line in _margin(page, page.frames[0], top=top)]
-        usual = Counter(round(line.y / _NEAR) for line in lines)
-        by_text: dict[str, list[_Margin]] = {}
-        for line in lines:
-            for text in line.texts:
-                by_text.setdefault(text, []).append(line)
-        for same in by_text.values():
-            for group in _grouped_by_position(same):
-                of_head = max(usual[round(line.y / _NEAR)] for line in group) >= max(6, 0.5 * count)
-                if _repeats([line.page for line in group], count, 2 if of_head else 3):
-                    dropped.update(id(piece) for line in group for piece in line.pieces)
-        dropped.update(id(piece) for line in _numbered(lines, count) for piece in line.pieces)
-    if any(id(piece) not in dropped for page in pages for frame in page.frames for piece in frame.pieces):
-        for page in pages:
-            for frame in page.frames:
-                frame.pieces[:] = [piece for piece in frame.pieces if id(piece) not in dropped]
+        lines = [line for page in pages if page.frames for line in _margin(page, page.frames[0], style, top=top)]
+        for line in _running(lines, count):
+            dropped.update(id(piece) for piece in line.pieces)
+    if all(id(piece) in dropped for page in pages for frame in page.frames for piece in frame.pieces):
+        return 0
+    words = 0
+    for page in pages:
+        for frame in page.frames:
+            words += sum(len(piece.text.split()) for piece in frame.pieces if id(piece) in dropped)
+            frame.pieces[:] = [piece for piece in frame.pieces if id(piece) not in dropped]
+    return words
 
 
-def _margin(page: PageText, frame: Frame, *, top: bool) -> Iterator[_Margin]:
+def _margin(page: PageText, frame: Frame, style: BodyStyle, *, top: bool) -> Iterator[_Margin]:
     """Yield the outermost lines, at most two, of a page's upper or lower margin."""
     edge = _MARGIN * frame.height
     within = [piece for piece in frame.pieces if (piece.bottom < edge if top else piece.top > frame.height - edge)]
@@ -232,12 +243,72 @@ def _margin(page: PageText, frame: Frame, *, top: bool) -> Iterator[_Margin]:
     for number, row in enumerate(rows[:2]):
         if number and abs(row[0].base - rows[0][0].base) > 1.8 * row[0].size:
             return  # the line belongs to the text
-        cells = [cell.text.lower() for line in lines_of(row) for cell in line.cells]
-        text = " ".join(cells)
-        numbers = tuple(int(number) for number in re.findall(r"(?<![\d.])\d{1,5}(?![\d.])", text))
-        texts = {_NUMBERS.sub("#", cell) for cell in cells if sum(map(str.isalpha, cell)) >= 4}
-        texts.add((_PAGE_NUMBER if len(text) <= 8 else _NUMBERS).sub("#", text))
-        yield _Margin(page.number, max(piece.base for piece in row), tuple(sorted(texts)), numbers, row)
+        size = max(piece.size for piece in row)
+        runs = [run for line in lines_of(row) for run in line.cells]
+        cells, offsets = [], set()
+        for run in runs:
+            text = _PAGE_OF.sub("#", run.text.lower())
+            alone = _ALONE.fullmatch(text)
+            beside = _BESIDE.search(text) or (size < 0.95 * style.size and _ADJACENT.search(text)) or None
+            if own := alone or beside:
+                figures = next(figures for figures in own.groups() if figures)
+                offset = (int(figures) if figures.isdecimal() else _roman(figures)) - page.number
+                if alone or -_MOST_BEFORE <= offset <= _MOST_AFTER:
+                    text = f"{text[: own.start()]} #{offset} {text[own.end() :]}".strip()
+                    offsets.update({offset} if alone else ())
+            cells.append(text)
+        large = _is_larger(size, style) and any(any(map(str.isalpha, cell)) for cell in cells)
+        yield _Margin(
+            page.number, max(run.base for run in runs), tuple(cells), frozenset(offsets), row, large, number > 0
+        )
+
+
+def _roman(figures: str) -> int:
+    values = [_ROMAN[letter] for letter in figures]
+    return sum(-value if value < max(values[at:]) else value for at, value in enumerate(values))
+
+
+def _running(lines: Sequence[_Margin], count: int) -> Iterator[_Margin]:
+    """Yield the lines that are running heads or page numbers.
+
+    A line repeats as a whole, or each of its cells does. Beside a page number, a text of its own is a running head as
+    well, such as a chapter's title. Large type is a title of the page, which only repeats on most pages of a long
+    document as a running head; then its first page keeps it.
+    """
+    usual = Counter(round(line.y / _NEAR) for line in lines)
+    numbered = Counter((round(line.y / _NEAR), offset) for line in lines for offset in line.offsets)
+    repeated: dict[tuple[int, str], int] = {}  # by page and text: the number of pages that repeat it
+    by_text: dict[str, list[_Margin]] = {}
+    for line in lines:
+        for text in {*line.cells, "\t".join(line.cells)}:
+            by_text.setdefault(text, []).append(line)
+    for text, same in by_text.items():
+        for group in _grouped_by_position(same):
+            of_head = max(usual[round(line.y / _NEAR)] for line in group) >= max(6, 0.5 * count)
+            group_pages = sorted({line.page for line in group})
+            if _repeats(group_pages, count, 2 if of_head and not any(line.inner for line in group) else 3):
+                repeated |= {(page, text): len(group_pages) for page in group_pages[1:]}
+                repeated[group_pages[0], text] = 1
+    for line in lines:
+        key = round(line.y / _NEAR)
+        of_page = any(numbered[key, offset] >= max(3, 0.3 * count) for offset in line.offsets)
+        whole = repeated.get((line.page, "\t".join(line.cells)), 0)
+        others = [cell for cell in line.cells if (line.page, cell) not in repeated and not _OWN.fullmatch(cell)]
+        if line.large:
+            if whole >= max(8, 0.5 * count):
+                yield line
+        elif (
+            whole
+            or (of_page and all(len(cell) <= 120 and not cell.endswith(":") for cell in others) and _near(line))
+            or (not others and (of_page or any((line.page, cell) in repeated for cell in line.cells)))
+        ):
+            yield line
+
+
+def _near(line: _Margin) -> bool:
+    """Return whether a line's number may be a page number, rather than of an invoice, and the line is no heading."""
+    bold = all(piece.bold for piece in line.pieces)
+    return not bold and any(-_MOST_BEFORE <= offset <= _MOST_AFTER for offset in line.offsets)
 
 
 def _grouped_by_position(lines: Sequence[_Margin]) -> Iterator[list[_Margin]]:
@@ -251,26 +322,13 @@ def _grouped_by_position(lines: Sequence[_Margin]) -> Iterator[list[_Margin]]:
         yield group
 
 
-def _repeats(numbers: Sequence[int], count: int, enough: int) -> bool:
+def _repeats(pages: Sequence[int], count: int, enough: int) -> bool:
     """Return whether a line is a running head: on all pages of a short document, or on several nearby pages."""
-    pages = sorted(set(numbers))
     if count <= 3:
         return count > 1 and len(pages) == count
     if len(pages) >= max(3, 0.3 * count):
         return True
     return any(later - first <= _WINDOW for first, later in zip(pages, pages[enough - 1 :], strict=False))
-
-
-def _numbered(lines: Sequence[_Margin], count: int) -> Iterator[_Margin]:
-    """Yield lines that have a page number at the usual position, even if their text is on few pages."""
-    positions: Counter[tuple[int, int]] = Counter()
-    for line in lines:
-        positions.update({(round(line.y / _NEAR), number - line.page) for number in line.numbers})
-    usual = {key for key, times in positions.items() if times >= max(3, 0.3 * count)}
-    for line in lines:
-        short = max(map(len, line.texts)) <= 120
-        if short and any((round(line.y / _NEAR), number - line.page) in usual for number in line.numbers):
-            yield line
 
 
 # Headings.
@@ -359,7 +417,7 @@ def _heading_text(block: PageBlock) -> str:
 def _looks_like_heading(block: PageBlock, text: str, style: BodyStyle) -> bool:
     if block.kind == "item" and block.marker == "-" and not re.match(r"[(\[]?\w{1,4}[)\]]", text):
         return False
-    if block.size >= _LARGE * style.size and block.size - style.size >= 0.8:
+    if _is_larger(block.size, style):
         return len(text) > 1 and " ... " not in text
     return (
         block.bold
@@ -370,6 +428,10 @@ def _looks_like_heading(block: PageBlock, text: str, style: BodyStyle) -> bool:
         and not text.endswith((",", ";", ":"))
         and (not text.endswith(".") or len(text) <= 60)
     )
+
+
+def _is_larger(size: float, style: BodyStyle) -> bool:
+    return size >= _LARGE * style.size and size - style.size >= 0.8
 
 
 def _folded(text: str) -> str:
