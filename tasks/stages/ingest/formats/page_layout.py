@@ -39,7 +39,7 @@ _HYPHENS = "-\u2010\u00ad"
 _WORD_END = re.compile(r"([^\W\d_]+)[-\u2010\u00ad]$")
 _WORD_START = re.compile(r"^([^\W\d_]+)")
 _AND = frozenset({"and", "or", "und", "oder", "et", "ou", "y", "e", "o", "to", "bis"})
-_WIDE_SCRIPT = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uff60]")
+_WIDE_SCRIPT = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uff60]")  # Korean has spaces between words
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
 import pypdfium2 as pdfium
@@ -35,6 +35,7 @@ from tasks.stages.ingest.formats.pdf_text import (
     outline_of,
     read_page,
 )
+from tasks.stages.ingest.formats.right_to_left import in_logical_order
 from tasks.stages.ingest.formats.tesseract import require_tesseract
 
 _DPI = 200
@@ -132,9 +133,10 @@ def _pages(document: pdfium.PdfDocument, limits: ExtractionLimits) -> tuple[list
     chars = 0
     for number in range(1, len(document) + 1):
         try:
-            pages.append(read_page(document, number))
+            page = read_page(document, number)
         except pdfium.PdfiumError:
             continue
+        pages.append(replace(page, frames=[in_logical_order(frame) for frame in page.frames]))
         chars += pages[-1].chars
         if chars > 1.2 * limits.text_bytes:
             raise UnreadableError("too-large", f"its first {number:,} pages have {chars:,} characters of text")

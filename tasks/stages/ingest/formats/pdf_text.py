@@ -33,8 +33,8 @@ _MOST_CHARS = 1_000_000
 _MOST_OBJECTS = 200_000
 _MOST_OUTLINE = 20_000
 _HUGE = 1e6
-_WIDE = 1.0  # em: the gap that ends a piece
-_SPACE = 0.17  # em: the gap that counts as a space
+WIDE_GAP = 1.0  # em: the gap that ends a piece
+SPACE_GAP = 0.17  # em: the gap that counts as a space
 _SAME_BASE = 0.2  # em
 _BITMAP_PIXELS = 12_000_000
 
@@ -65,6 +65,7 @@ _MONO = re.compile(
     r"beramon|sfst\d|sfit\d|ectt|lucidatype|luximono|sltt",
     re.IGNORECASE,
 )
+RIGHT_TO_LEFT = re.compile(r"[\u0590-\u065f\u066d-\u06ef\u06fa-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _FIXED_PITCH, _FORCE_BOLD = 1, 1 << 18
 
 
@@ -89,16 +90,22 @@ class TextRun:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The text of a page in one reading direction. turns: quarter turns counter-clockwise on the page as shown."""
+    """The text of a page in one reading direction. turns: quarter turns counter-clockwise on the page as shown.
+
+    mirrored: whether x grows to the left, since the text is written from right to left.
+    """
 
     turns: int
     width: float
     height: float
     pieces: list[TextRun]
+    mirrored: bool = False
 
     def on_page(self, box: Box) -> Box:
         """Return the box on the page as shown."""
         x0, top, x1, bottom = box
+        if self.mirrored:
+            x0, x1 = self.width - x1, self.width - x0
         if self.turns == 1:
             return top, self.width - x1, bottom, self.width - x0
         if self.turns == 2:
@@ -337,18 +344,20 @@ class _Pieces:
             goes_on = (
                 turns == self._turns
                 and abs(base - piece.base) <= _SAME_BASE * em
-                and (-0.6 if self._accent is None else -1.3) * em < gap < _WIDE * em
+                and (-0.6 if self._accent is None else -1.3) * em < gap < WIDE_GAP * em
                 and (mono == piece.mono or not self._space)
+                and not (letter > "\u058f" and RIGHT_TO_LEFT.match(letter))
+                and not (self._letters[-1] > "\u058f" and RIGHT_TO_LEFT.match(self._letters[-1]))
             )
             if not goes_on:
                 self._end()
                 piece = None
             elif bold != piece.bold or abs(size - piece.size) > 0.15 * em:
-                spaced = self._space or gap > _SPACE * em
+                spaced = self._space or gap > SPACE_GAP * em
                 self._end()
                 self._space = spaced
                 piece = None
-            elif self._space or gap > _SPACE * em:
+            elif self._space or gap > SPACE_GAP * em:
                 self._letters.append(" ")
         if piece is None:
             piece = self._piece = TextRun("", x0, top, x1, bottom, base, size, bold, mono)
@@ -359,7 +368,7 @@ class _Pieces:
             if letter.isalpha() and self._letters and x0 - 0.1 * size <= (accent_x0 + accent_x1) / 2 <= x1 + 0.1 * size:
                 letter = unicodedata.normalize("NFC", ("i" if letter == "\u0131" else letter) + mark)
                 self._letters.pop()
-                while self._letters and self._letters[-1] == " " and x0 - accent_x0 < _SPACE * size:
+                while self._letters and self._letters[-1] == " " and x0 - accent_x0 < SPACE_GAP * size:
                     self._letters.pop()
                     if not self._letters or accent_x0 - x0 < 0.5 * size:
                         break
@@ -381,7 +390,8 @@ class _Pieces:
 
     def _is_again(self, piece: TextRun) -> bool:
         """Return whether the same text was drawn here before: as a shadow, for bold letters, or in another layer."""
-        column, line = round(piece.x0 / 1.5), round(piece.base / 1.5)
+        near_by = 0.4 if RIGHT_TO_LEFT.match(piece.text) else 1.5  # pieces of that direction are single letters
+        column, line = round(piece.x0 / near_by), round(piece.base / near_by)
         near = [
             (self._turns, piece.text, x, y) for x in range(column - 1, column + 2) for y in range(line - 1, line + 2)
         ]
