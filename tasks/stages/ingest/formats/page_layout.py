@@ -114,6 +114,7 @@ class PageBlock:
     apart: bool = False  # its reading direction differs from the page's
     full: bool = False  # its last line reaches the right edge of its column
     fits: bool = False  # its first line begins at the left edge of its column
+    columns: list[float] = field(default_factory=list)  # where the columns of a table begin
     end: tuple[int, float] | None = None  # the page and bottom of the last part, if there are several parts
 
 
@@ -198,14 +199,48 @@ def _is_marker(text: str) -> bool:
     return _BULLET.fullmatch(text) is not None or text in "-\u2013*" or _NUMBER.fullmatch(text) is not None
 
 
-def blocks_of(frame: Frame, page: int, style: BodyStyle, vocabulary: Collection[str]) -> list[PageBlock]:
-    """Return the blocks of a frame in reading order, with their boxes on the page."""
+def blocks_of(
+    frame: Frame, page: int, style: BodyStyle, vocabulary: Collection[str], tables: Sequence[PageBlock] = ()
+) -> list[PageBlock]:
+    """Return the blocks of a frame in reading order, with their boxes on the page. tables: found by their rulings."""
     blocks: list[PageBlock] = []
-    for column in _columns(frame.pieces, frame, 0):
-        blocks += _Column(lines_of(column), page, style, vocabulary).blocks()
+    beside: list[PageBlock] = []
+    pieces = frame.pieces
+    for table in tables:
+        top, bottom = table.box[1], table.box[3]
+        above = [piece for piece in pieces if piece.base <= top + 0.3 * piece.size]
+        below = [piece for piece in pieces if piece.top >= bottom - 0.3 * piece.size]
+        if len(above) + len(below) < len(pieces):
+            beside.append(table)
+            continue
+        blocks += _blocks(above, frame, page, style, vocabulary)
+        blocks.append(table)
+        pieces = below
+    blocks += _blocks(pieces, frame, page, style, vocabulary)
+    for table in beside:
+        blocks.insert(_place_of(table, blocks), table)
     for block in blocks:
         block.box = frame.on_page(block.box)
     return blocks
+
+
+def _blocks(
+    pieces: list[TextRun], frame: Frame, page: int, style: BodyStyle, vocabulary: Collection[str]
+) -> list[PageBlock]:
+    return [
+        block
+        for column in _columns(pieces, frame, 0)
+        for block in _Column(lines_of(column), page, style, vocabulary).blocks()
+    ]
+
+
+def _place_of(table: PageBlock, blocks: Sequence[PageBlock]) -> int:
+    """Return where a table belongs that has text beside it: before the first block below it in its column."""
+    left, top, right, bottom = table.box
+    for at, block in enumerate(blocks):
+        if block.box[1] >= bottom - 0.3 * block.size and min(block.box[2], right) > max(block.box[0], left):
+            return at
+    return next((at for at, block in enumerate(blocks) if block.box[1] > top), len(blocks))
 
 
 # Columns.
@@ -653,7 +688,9 @@ class _Column:
                 ]
             else:
                 rows.append(row)
-        return PageBlock("table", [], _box_of(lines), lines[0].size, self._page, rows=rows, x0=lines[0].x0)
+        columns = [start for start, _ in bounds]
+        size, left = lines[0].size, lines[0].x0
+        return PageBlock("table", [], _box_of(lines), size, self._page, rows=rows, x0=left, columns=columns)
 
 
 def _mark(block: PageBlock) -> None:

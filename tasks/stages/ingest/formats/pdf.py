@@ -36,6 +36,7 @@ from tasks.stages.ingest.formats.pdf_text import (
     read_page,
 )
 from tasks.stages.ingest.formats.right_to_left import in_logical_order
+from tasks.stages.ingest.formats.ruled_tables import take_tables
 from tasks.stages.ingest.formats.tesseract import require_tesseract
 
 _DPI = 200
@@ -97,12 +98,14 @@ def _extracted(document: pdfium.PdfDocument, limits: ExtractionLimits) -> Extrac
     if not read and not any(page.frames for page in pages if not page.without_text):
         raise _without_text(len(pictures), count, limits)
     style = _style(pages)
+    tables = {page.number: take_tables(page.frames[0], page.number, vocabulary) for page in pages if page.frames}
     words_of_heads = _drop_running_heads(pages, style)
     blocks: list[PageBlock] = []
     for page in pages:
         blocks += [block for block in read.get(page.number, ()) if block.lines]
         for frame in page.frames:
-            of_frame = blocks_of(frame, page.number, style, vocabulary)
+            of_page = tables[page.number] if frame is page.frames[0] else ()
+            of_frame = blocks_of(frame, page.number, style, vocabulary, of_page)
             for block in of_frame:
                 block.apart = frame is not page.frames[0]
             blocks += of_frame

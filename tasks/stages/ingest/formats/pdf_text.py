@@ -13,14 +13,16 @@ import logging
 import math
 import re
 import unicodedata
+from bisect import bisect_left
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 import pypdfium2 as pdfium
 from pypdfium2 import raw
 
 from tasks.stages.ingest.formats.extraction import UnreadableError
+from tasks.stages.ingest.formats.page_drawing import Drawing, drawing_of
 
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in points; y grows downwards."""
@@ -31,6 +33,7 @@ _IN_MEMORY = 256 << 20
 _MOST_CHARS = 1_000_000
 """The maximum number of characters of a page; a newspaper page has about 50,000."""
 _MOST_OBJECTS = 200_000
+_MOST_DIVIDERS = 8  # lines compared with a gap between words
 _MOST_OUTLINE = 20_000
 _HUGE = 1e6
 WIDE_GAP = 1.0  # em: the gap that ends a piece
@@ -92,7 +95,7 @@ class TextRun:
 class Frame:
     """The text of a page in one reading direction. turns: quarter turns counter-clockwise on the page as shown.
 
-    mirrored: whether x grows to the left, since the text is written from right to left.
+    mirrored: whether x grows to the left, since the text is written from right to left. rulings: the lines drawn.
     """
 
     turns: int
@@ -100,6 +103,7 @@ class Frame:
     height: float
     pieces: list[TextRun]
     mirrored: bool = False
+    rulings: list[Box] = field(default_factory=list)
 
     def on_page(self, box: Box) -> Box:
         """Return the box on the page as shown."""
@@ -176,13 +180,17 @@ def read_page(document: pdfium.PdfDocument, number: int) -> PageText:
     """Read the text of a page. number: counted from 1. Raises PdfiumError for a page that cannot be loaded."""
     with closing(document[number - 1]) as page:
         geometry = _Place.of(page)
-        collector = _Pieces(geometry)
+        drawing = drawing_of(page)
+        collector = _Pieces(geometry, drawing)
         with closing(page.get_textpage()) as text:
             count = text.count_chars()
             if count > _MOST_CHARS:
                 raise UnreadableError("too-large", f"page {number} has {count:,} characters; at most {_MOST_CHARS:,}")
             collector.read(text, count)
-        frames = [Frame(turns, *geometry.frame_size(turns), pieces) for turns, pieces in collector.by_turns]
+        frames = [
+            Frame(turns, *geometry.frame_size(turns), pieces, rulings=collector.dividers(turns).rulings)
+            for turns, pieces in collector.by_turns
+        ]
         texts = [piece.text for frame in frames for piece in frame.pieces]
         without_text = not any(letter.isalnum() for text in texts for letter in text) and _shows_something(page)
         return PageText(number, frames, sum(map(len, texts)), without_text)
@@ -261,11 +269,25 @@ class _Place:
         return x, y
 
 
+class Dividers:
+    """The vertical lines that divide the cells of a line of text."""
+
+    def __init__(self, rulings: list[Box]) -> None:
+        self.rulings = rulings
+        self._lines = sorted((x0, top, bottom) for x0, top, x1, bottom in rulings if bottom - top > x1 - x0)
+
+    def part(self, start: float, end: float, y: float) -> bool:
+        """Return whether a vertical line stands between two positions of a text line."""
+        first = bisect_left(self._lines, (start - 1,))
+        return any(x <= end and top <= y <= bottom for x, top, bottom in self._lines[first : first + _MOST_DIVIDERS])
+
+
 class _Pieces:
     """Collects a page's characters, in content order, into pieces by direction."""
 
-    def __init__(self, place: _Place) -> None:
-        self._place = place
+    def __init__(self, place: _Place, drawing: Drawing) -> None:
+        self._place, self._drawing = place, drawing
+        self._dividers: dict[int, Dividers] = {}
         self._pieces_by_turns: dict[int, list[TextRun]] = {}
         self._fonts: dict[int, tuple[bool, bool]] = {}
         self._drawn: set[tuple[int, str, int, int]] = set()
@@ -281,6 +303,17 @@ class _Pieces:
         """Return the pieces by direction; the direction with the most text comes first."""
         sizes = {turns: sum(len(piece.text) for piece in pieces) for turns, pieces in self._pieces_by_turns.items()}
         return sorted(self._pieces_by_turns.items(), key=lambda item: (-sizes[item[0]], item[0]))
+
+    def dividers(self, turns: int) -> Dividers:
+        if turns not in self._dividers:
+            corners = [
+                (*self._place.point(left, top, turns), *self._place.point(right, bottom, turns))
+                for left, bottom, right, top in self._drawing.rulings
+            ]
+            self._dividers[turns] = Dividers(
+                [(min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)) for x0, y0, x1, y1 in corners]
+            )
+        return self._dividers[turns]
 
     def read(self, page: pdfium.PdfTextPage, count: int) -> None:
         """Read all characters, except those whose boxes are not finite or are far from the page."""
@@ -349,15 +382,15 @@ class _Pieces:
                 and not (letter > "\u058f" and RIGHT_TO_LEFT.match(letter))
                 and not (self._letters[-1] > "\u058f" and RIGHT_TO_LEFT.match(self._letters[-1]))
             )
-            if not goes_on:
+            spaced = self._space or gap > SPACE_GAP * em
+            if not goes_on or (spaced and self.dividers(turns).part(piece.x1, x0, base)):
                 self._end()
                 piece = None
             elif bold != piece.bold or abs(size - piece.size) > 0.15 * em:
-                spaced = self._space or gap > SPACE_GAP * em
                 self._end()
                 self._space = spaced
                 piece = None
-            elif self._space or gap > SPACE_GAP * em:
+            elif spaced:
                 self._letters.append(" ")
         if piece is None:
             piece = self._piece = TextRun("", x0, top, x1, bottom, base, size, bold, mono)

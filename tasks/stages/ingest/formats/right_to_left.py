@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tasks.stages.ingest.formats.page_layout import rows_of
-from tasks.stages.ingest.formats.pdf_text import RIGHT_TO_LEFT, SPACE_GAP, WIDE_GAP, Frame, TextRun
+from tasks.stages.ingest.formats.pdf_text import RIGHT_TO_LEFT, SPACE_GAP, WIDE_GAP, Dividers, Frame, TextRun
 
 _LEFT_TO_RIGHT = re.compile(r"[^\W\d_\u0590-\u08ff\ufb1d-\ufefc]")
 _FORMS = re.compile(r"[\ufb1d-\ufdff\ufe70-\ufefc]")
@@ -43,18 +43,20 @@ def in_logical_order(frame: Frame) -> Frame:
     if not letters:
         return frame
     mirrored = letters > sum(len(_LEFT_TO_RIGHT.findall(piece.text)) for piece in frame.pieces)
+    dividers, rulings = Dividers(frame.rulings), frame.rulings
     pieces: list[TextRun] = []
     for row in rows_of(frame.pieces):
         is_plain = not any(RIGHT_TO_LEFT.search(piece.text) for piece in row)
-        pieces += row if is_plain else _runs(row, mirrored=mirrored)
+        pieces += row if is_plain else _runs(row, dividers, mirrored=mirrored)
     if mirrored:
         for piece in pieces:
             piece.x0, piece.x1 = frame.width - piece.x1, frame.width - piece.x0
-    return Frame(frame.turns, frame.width, frame.height, pieces, mirrored)
+        rulings = [(frame.width - x1, top, frame.width - x0, bottom) for x0, top, x1, bottom in rulings]
+    return Frame(frame.turns, frame.width, frame.height, pieces, mirrored, rulings)
 
 
-def _runs(row: Sequence[TextRun], *, mirrored: bool) -> list[TextRun]:
-    """Join the pieces of a line, which are sorted from left to right, up to wide gaps."""
+def _runs(row: Sequence[TextRun], dividers: Dividers, *, mirrored: bool) -> list[TextRun]:
+    """Join the pieces of a line, which are sorted from left to right, up to wide gaps and ruling lines."""
     text = "".join(piece.text for piece in row)
     right, left = len(RIGHT_TO_LEFT.findall(text)), len(_LEFT_TO_RIGHT.findall(text))
     ends_at_right = text[-1] in _ENDS and text[0] not in _ENDS  # no line begins with such a sign
@@ -62,7 +64,8 @@ def _runs(row: Sequence[TextRun], *, mirrored: bool) -> list[TextRun]:
     groups: list[list[TextRun]] = []
     end = 0.0
     for piece in row:
-        if groups and piece.x0 - end < WIDE_GAP * max(piece.size, groups[-1][-1].size):
+        near = groups and piece.x0 - end < WIDE_GAP * max(piece.size, groups[-1][-1].size)
+        if near and not (piece.x0 - end > SPACE_GAP * piece.size and dividers.part(end, piece.x0, piece.base)):
             groups[-1].append(piece)
             end = max(end, piece.x1)
         else:
