@@ -95,9 +95,9 @@ class TextLine:
 class PageBlock:
     """A part of a page. kind: paragraph, item, table, code. box: its box on the page as shown.
 
-    lines: the lines of code, or of a paragraph or an item with `\\n` at intentional line ends. marker, depth: an item's
+    bold: of a table, whether its first row is. lines: the lines of code, or of a paragraph or an item with `\\n` at intentional line ends. marker, depth: an item's
     Markdown marker and level. page: counted from 1. parts: the second and later parts of a block that spans several
-    columns or pages: the number of lines before each part, and the part's page and box.
+    columns or pages: the number of lines or rows before each part, and the part's page and box.
     """
 
     kind: str
@@ -666,13 +666,48 @@ class _Column:
 
     def _table(self, lines: Sequence[TextLine]) -> PageBlock:
         bounds = _bounds(lines)
+        rows = [self._row(band, bounds) for band in self._bands(lines, bounds)] or self._rows(lines, bounds)
+        columns = [start for start, _ in bounds]
+        size, left, bold = lines[0].size, lines[0].x0, lines[0].bold
+        return PageBlock("table", [], _box_of(lines), size, self._page, bold, rows=rows, x0=left, columns=columns)
+
+    def _bands(self, lines: Sequence[TextLine], bounds: Sequence[tuple[float, float]]) -> list[list[TextLine]]:
+        """Return the rows of a table whose cells are over several lines; empty if its rows are not further apart.
+
+        The rows of other tables may stand in groups: there the second line of a cell does not continue a sentence.
+        """
+        close = min(line.gap for line in lines[1:])
+        if close > 1.5 * lines[0].size or any(1.1 * close < line.gap < 1.25 * close for line in lines[1:]):
+            return []
+        bands: list[list[TextLine]] = []
+        for line in lines:
+            if bands and line.gap <= 1.1 * close:
+                bands[-1].append(line)
+            else:
+                bands.append([line])
+        further = small = 0
+        for band in bands:
+            seen: set[int] = set()
+            for line in band:
+                for cell in line.cells:
+                    column = _column_of(cell, bounds)
+                    further += column in seen
+                    small += column in seen and cell.text[:1].islower()
+                    seen.add(column)
+        return bands if len(bands) >= 2 and further and small >= 0.5 * further else []
+
+    def _row(self, lines: Sequence[TextLine], bounds: Sequence[tuple[float, float]]) -> list[str]:
+        texts: list[list[str]] = [[] for _ in bounds]
+        for line in lines:
+            for cell in line.cells:
+                texts[_column_of(cell, bounds)].append(cell.text)
+        return [joined(text, self._vocabulary) for text in texts]
+
+    def _rows(self, lines: Sequence[TextLine], bounds: Sequence[tuple[float, float]]) -> list[list[str]]:
         rows: list[list[str]] = []
         filled_first = sum(_column_of(line.cells[0], bounds) == 0 for line in lines)
         for number, line in enumerate(lines):
-            row = [""] * len(bounds)
-            for cell in line.cells:
-                column = _column_of(cell, bounds)
-                row[column] = f"{row[column]} {cell.text}".strip()
+            row = self._row([line], bounds)
             goes_on = (
                 rows
                 and not row[0]
@@ -688,9 +723,7 @@ class _Column:
                 ]
             else:
                 rows.append(row)
-        columns = [start for start, _ in bounds]
-        size, left = lines[0].size, lines[0].x0
-        return PageBlock("table", [], _box_of(lines), size, self._page, rows=rows, x0=left, columns=columns)
+        return rows
 
 
 def _mark(block: PageBlock) -> None:

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 from typing import BinaryIO
 
 import pypdfium2 as pdfium
@@ -98,7 +99,7 @@ def _extracted(document: pdfium.PdfDocument, limits: ExtractionLimits) -> Extrac
     if not read and not any(page.frames for page in pages if not page.without_text):
         raise _without_text(len(pictures), count, limits)
     style = _style(pages)
-    tables = {page.number: take_tables(page.frames[0], page.number, vocabulary) for page in pages if page.frames}
+    tables = _take_tables(pages, vocabulary)
     words_of_heads = _drop_running_heads(pages, style)
     blocks: list[PageBlock] = []
     for page in pages:
@@ -184,6 +185,17 @@ def _vocabulary(pages: Sequence[PageText]) -> frozenset[str]:
         if len(words) > _MOST_WORDS:
             break
     return frozenset(words)
+
+
+def _take_tables(pages: Sequence[PageText], vocabulary: Collection[str]) -> dict[int, list[PageBlock]]:
+    """Remove the ruled tables from the pages; return them by page."""
+    tables: dict[int, list[PageBlock]] = {}
+    for page in pages:
+        above = tables.get(page.number - 1, ())
+        columns = above[-1].columns if above else ()
+        if page.frames:
+            tables[page.number] = take_tables(page.frames[0], page.number, vocabulary, columns)
+    return tables
 
 
 def _style(pages: Sequence[PageText]) -> BodyStyle:
@@ -505,6 +517,14 @@ def _joined_over_breaks(
     merged: list[tuple[PageBlock, int]] = []
     for number, block in enumerate(blocks):
         level = levels.get(number, 0)
+        if block.kind == "table" and merged and _goes_on(merged[-1][0], block):
+            table = merged[-1][0]
+            if block.rows[0] == table.rows[0]:
+                del block.rows[0]
+            table.parts.append((len(table.rows), block.page, block.box))
+            table.rows += block.rows
+            table.end = (block.page, block.box[3])
+            continue
         before = _continued(merged, block, level, style)
         if before is None:
             merged.append((block, level))
@@ -515,6 +535,18 @@ def _joined_over_breaks(
         before.full = block.full
         before.end = (block.page, block.box[3])
     yield from merged
+
+
+def _goes_on(above: PageBlock, table: PageBlock) -> bool:
+    """Return whether a table at the beginning of a page continues the table at the end of the page before."""
+    page = above.end[0] if above.end else above.page
+    if above.kind != "table" or table.page != page + 1 or len(above.columns) != len(table.columns):
+        return False
+    if above.rows[0] == table.rows[0]:
+        return True
+    shift = table.columns[0] - above.columns[0]
+    near = sum(abs(below - start - shift) <= _NEAR for start, below in zip(above.columns, table.columns, strict=True))
+    return not table.bold and near >= 0.6 * len(table.columns)
 
 
 def _continued(
@@ -563,6 +595,8 @@ class _Written:
             markdown = "#" * level + " " + heading_text(escaped(" ".join(_heading_text(block).split())))
         elif block.kind == "table":
             markdown = _as_table(block.rows)
+            starts = list(accumulate((len(line) + 1 for line in markdown.split("\n")), initial=0))
+            positions = [(starts[row + 1], page, box) for row, page, box in block.parts if row + 2 < len(starts)]
         elif block.kind == "code":
             markdown = fenced("\n".join(line.rstrip() for line in block.lines))
         else:
