@@ -9,6 +9,8 @@ import ctypes
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pypdfium2 as pdfium
@@ -58,7 +60,7 @@ def drawing_of(page: pdfium.PdfPage) -> Drawing:
     left = [_MOST_OBJECTS]
     handle = page.raw
     count = raw.FPDFPage_CountObjects(handle)
-    _read(drawing, lambda at: raw.FPDFPage_GetObject(handle, at), count, _WHOLE, 0, left)
+    _read(drawing, partial(raw.FPDFPage_GetObject, handle), count, _WHOLE, 0, left)
     if left[0] < 0 or len(drawing.areas) > _MOST_AREAS:
         return Drawing(pictures=drawing.pictures, complete=False)
     return drawing
@@ -85,7 +87,7 @@ def _read(
             inner = raw.FPDFFormObj_CountObjects(item)
             if of_form and inner > 0:
                 child = _after(of_form, matrix)
-                _read(drawing, lambda at, form=item: raw.FPDFFormObj_GetObject(form, at), inner, child, depth + 1, left)
+                _read(drawing, partial(raw.FPDFFormObj_GetObject, item), inner, child, depth + 1, left)
 
 
 def _read_path(drawing: Drawing, path: Any, matrix: Matrix) -> None:
@@ -107,7 +109,7 @@ def _read_path(drawing: Drawing, path: Any, matrix: Matrix) -> None:
     outlines = list(_outlines(path, count, _after(own, matrix)))
     for points in outlines:
         if stroke.value:
-            for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+            for (x0, y0), (x1, y1) in pairwise(points):
                 if min(abs(x1 - x0), abs(y1 - y0)) <= 1:
                     _add_ruling(drawing, (min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)))
         elif len(outlines) > 1:

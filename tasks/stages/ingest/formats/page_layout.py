@@ -24,6 +24,7 @@ _LEADING = 1.32  # times the usual line distance: a larger distance begins a par
 _INDENT = 0.8  # em
 _TABS = 60  # the maximum number of columns of a table
 _MOST_ROWS = 400  # the maximum number of lines of a table; further lines form another table
+_LONG_CELL = 25  # characters: a cell that may fill its line
 _TRIES = 12  # the maximum number of ends tried for a table
 
 _BULLET = re.compile(
@@ -95,9 +96,10 @@ class TextLine:
 class PageBlock:
     """A part of a page. kind: paragraph, item, table, code. box: its box on the page as shown.
 
-    bold: of a table, whether its first row is. lines: the lines of code, or of a paragraph or an item with `\\n` at intentional line ends. marker, depth: an item's
-    Markdown marker and level. page: counted from 1. parts: the second and later parts of a block that spans several
-    columns or pages: the number of lines or rows before each part, and the part's page and box.
+    bold: of a table, whether its first row is. lines: the lines of code, or of a paragraph or an item with `\\n` at
+    intentional line ends. marker, depth: an item's Markdown marker and level. page: counted from 1. parts: the second
+    and later parts of a block that spans several columns or pages: the number of lines or rows before each part, and
+    the part's page and box.
     """
 
     kind: str
@@ -715,6 +717,7 @@ class _Column:
                 and filled_first > 0.15 * len(lines)
                 and line.gap < _LEADING * self._leading * line.size
                 and sum(map(bool, row)) < len(bounds)
+                and _continues(rows[-1], row)
             )
             if goes_on:
                 rows[-1] = [
@@ -724,6 +727,19 @@ class _Column:
             else:
                 rows.append(row)
         return rows
+
+
+def _continues(row: Sequence[str], below: Sequence[str]) -> bool:
+    """Return whether the cells below may be the second lines of a row: a sentence goes on, or a cell was long."""
+    pairs = [(cell, rest) for cell, rest in zip(row, below, strict=True) if cell and rest]
+    return not pairs or any(
+        rest[0].islower()
+        or rest[0] in "(["
+        or cell[-1] in ",&/-"
+        or cell.count("(") > cell.count(")")
+        or len(cell) >= _LONG_CELL
+        for cell, rest in pairs
+    )
 
 
 def _mark(block: PageBlock) -> None:

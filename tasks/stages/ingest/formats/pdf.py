@@ -100,7 +100,7 @@ def _extracted(document: pdfium.PdfDocument, limits: ExtractionLimits) -> Extrac
         raise _without_text(len(pictures), count, limits)
     style = _style(pages)
     tables = _take_tables(pages, vocabulary)
-    words_of_heads = _drop_running_heads(pages, style)
+    words_of_heads = _drop_running_tables(tables, len(pages)) + _drop_running_heads(pages, style)
     blocks: list[PageBlock] = []
     for page in pages:
         blocks += [block for block in read.get(page.number, ()) if block.lines]
@@ -198,6 +198,18 @@ def _take_tables(pages: Sequence[PageText], vocabulary: Collection[str]) -> dict
     return tables
 
 
+def _drop_running_tables(tables: dict[int, list[PageBlock]], count: int) -> int:
+    """Remove the tables that frame a running head, and repeat but for the page's number; return their words."""
+    by_text: dict[str, list[PageBlock]] = {}
+    for block in (block for of_page in tables.values() for block in of_page):
+        text = "\n".join("\t".join(_PAGE_OF.sub("#", cell.lower()) for cell in row) for row in block.rows)
+        by_text.setdefault(text, []).append(block)
+    dropped = [same for same in by_text.values() if _repeats([block.page for block in same], count, 3)]
+    for block in (block for same in dropped for block in same):
+        tables[block.page].remove(block)
+    return sum(len(cell.split()) for same in dropped for block in same for row in block.rows for cell in row)
+
+
 def _style(pages: Sequence[PageText]) -> BodyStyle:
     sizes: Counter[float] = Counter()
     bold = mono = total = 0
@@ -262,7 +274,8 @@ def _margin(page: PageText, frame: Frame, style: BodyStyle, *, top: bool) -> Ite
             return  # the line belongs to the text
         size = max(piece.size for piece in row)
         runs = [run for line in lines_of(row) for run in line.cells]
-        cells, offsets = [], set()
+        cells: list[str] = []
+        offsets: set[int] = set()
         for run in runs:
             text = _PAGE_OF.sub("#", run.text.lower())
             alone = _ALONE.fullmatch(text)

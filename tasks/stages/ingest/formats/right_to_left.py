@@ -26,7 +26,7 @@ _LAM = "\u0644"
 _WITHIN = frozenset(".,:/-\u2212\u066b\u066c")  # between two digits: part of the number
 _BESIDE = frozenset("%$\u20ac\u00a3\u20aa#+-\u2212\u00b0\u066a")  # next to a digit: part of the number
 _ENDS = frozenset(".,:;!?\u060c\u061b\u061f")
-_BRACKETS = ("()", "[]", "{}", "\u00ab\u00bb")
+_BRACKETS = (("(", ")"), ("[", "]"), ("{", "}"), ("\u00ab", "\u00bb"))
 
 
 @dataclass(slots=True)
@@ -137,9 +137,11 @@ def _numbers(units: Sequence[_Unit]) -> list[_Unit]:
         following = units[at + 1].kind if at + 1 < len(units) else ""
         if last is not None and last.kind in ("N", "L") and unit.kind in ("N", "L"):
             last.text, last.kind = last.text + unit.text, "L" if "L" in (last.kind, unit.kind) else "N"
-        elif last is not None and last.kind == "N" and following == "N" and unit.text in _WITHIN:
-            last.text += unit.text
-        elif last is not None and last.kind == "N" and unit.text in _BESIDE:
+        elif (
+            last is not None
+            and last.kind == "N"
+            and (unit.text in _BESIDE or (unit.text in _WITHIN and following == "N"))
+        ):
             last.text += unit.text
         elif unit.text in _BESIDE and following == "N":
             joined.append(_Unit(unit.text, "N"))

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
+from operator import attrgetter
 
 from tasks.stages.ingest.formats.page_layout import PageBlock, TextLine, joined, lines_of
 from tasks.stages.ingest.formats.pdf_text import Frame, TextRun
@@ -23,6 +24,7 @@ _LONGEST_LABEL = 80  # characters
 _MOST_CELL_LINES = 5  # on average
 _MOST_TABLES = 50
 _IS_NUMBER = re.compile(r"\W{0,3}\d[\d\s.,:/%\u2013-]{0,20}\W{0,2}")
+_START, _END = attrgetter("x0"), attrgetter("x1")
 _BEYOND = 8.0  # points: lines that go on as far beyond the last crossing line have a cell there
 
 
@@ -85,29 +87,30 @@ def _merged(lines: list[_Line]) -> list[_Line]:
 
 def _grids(across: Sequence[_Line], down: Sequence[_Line], pieces: Sequence[TextRun]) -> Iterator[_Grid]:
     """Yield the grids that may be tables: of lines that touch each other, or of lines between rows only."""
-    group = list(range(len(across) + len(down)))
+    roots = list(range(len(across) + len(down)))
 
     def root(at: int) -> int:
-        while group[at] != at:
-            group[at] = group[group[at]]
-            at = group[at]
+        while roots[at] != at:
+            roots[at] = roots[roots[at]]
+            at = roots[at]
         return at
 
     for number, line in enumerate(across):
         for other, crossing in enumerate(down, len(across)):
             touches = line.start - _NEAR <= crossing.at <= line.end + _NEAR
             if touches and crossing.start - _NEAR <= line.at <= crossing.end + _NEAR:
-                group[root(other)] = root(number)
+                roots[root(other)] = root(number)
     members: dict[tuple[int, int], tuple[list[_Line], list[_Line]]] = {}
-    crossed = {root(at) for at in range(len(across), len(group))}
-    for at in range(len(group)):
+    crossed = {root(at) for at in range(len(across), len(roots))}
+    for at in range(len(roots)):
         key = (root(at), 0)
         if key[0] not in crossed:  # a line that no line crosses: with those of the same extent
             key = (round(across[at].start / 4), -round(across[at].end / 4))
         horizontal, vertical = members.setdefault(key, ([], []))
         (horizontal.append(across[at]) if at < len(across) else vertical.append(down[at - len(across)]))
-    for horizontal, vertical in members.values():
-        grids = [_Grid(horizontal, vertical)] if len(horizontal) > 1 and vertical else []
+    groups = (group for group in members.values() if len(group[0]) > 1)
+    for horizontal, vertical in islice(groups, _MOST_TABLES):
+        grids = [_Grid(horizontal, vertical)] if vertical else []
         if not grids or grids[0].width < 2:
             grids = list(_grids_of_rows(horizontal, pieces))
         for grid in grids:
@@ -126,19 +129,19 @@ def _grids_of_rows(lines: Sequence[_Line], pieces: Sequence[TextRun]) -> Iterato
     edges = [line.at for line in lines]
     bands: list[list[TextRun]] = [[] for _ in lines]
     for piece in pieces:
-        band = bisect_right(edges, (piece.top + piece.bottom) / 2) - 1
-        if band >= 0 and start - _NEAR <= piece.x0 <= end:
-            bands[band].append(piece)
-    bands[-1] = []
+        number = bisect_right(edges, (piece.top + piece.bottom) / 2) - 1
+        if number >= 0 and start - _NEAR <= piece.x0 <= end:
+            bands[number].append(piece)
+    bands[-1] = []  # below the last line
     first = 0
     for at, band in enumerate(bands):
         columns = _columns(band)
         if len(columns) >= 2 and not _has_rows_without_lines(columns):
             continue
         if at - first >= 3:
-            columns = _columns([piece for rows in bands[first:at] for piece in rows])
-            gaps = [(max(p.x1 for p in left) + min(p.x0 for p in right)) / 2 for left, right in pairwise(columns)]
-            places = [start, *gaps, max(end, *(piece.x1 for piece in columns[-1]))]
+            columns = _columns([piece for band_pieces in bands[first:at] for piece in band_pieces])
+            gaps = [(max(map(_END, left)) + min(map(_START, right))) / 2 for left, right in pairwise(columns)]
+            places = [start, *gaps, max(end, *map(_END, columns[-1]))]
             down = [_Line(place, edges[first], edges[at]) for place in places]
             yield _Grid(list(lines[first : at + 1]), down)
         first = at + 1
