@@ -27,6 +27,7 @@ from tasks.stages.ingest.formats.page_layout import BodyStyle, PageBlock, around
 from tasks.stages.ingest.formats.page_ocr import blocks_in_picture
 from tasks.stages.ingest.formats.pdf_text import (
     Frame,
+    Letters,
     OutlineEntry,
     PageText,
     TextRun,
@@ -80,15 +81,15 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     Also raises ConfigurationError if OCR is set and tesseract is not installed.
     """
     with closing(open_pdf(file)) as document:
-        return _extracted(document, limits)
+        return _extracted(document, Letters(file), limits)
 
 
-def _extracted(document: pdfium.PdfDocument, limits: ExtractionLimits) -> Extracted:
+def _extracted(document: pdfium.PdfDocument, letters: Letters, limits: ExtractionLimits) -> Extracted:
     count = len(document)
     if count > limits.pages:
         message = f"it has {count:,} pages; at most {limits.pages:,} are read, see corpus.extract.max_pages"
         raise UnreadableError("too-large", message)
-    pages, unreadable = _pages(document, limits)
+    pages, unreadable = _pages(document, letters, limits)
     if unreadable == count:
         raise UnreadableError("unreadable-file", f"none of its {count:,} pages can be loaded")
     vocabulary = _vocabulary(pages)
@@ -131,13 +132,13 @@ def _extracted(document: pdfium.PdfDocument, limits: ExtractionLimits) -> Extrac
     return Extracted(text, _title(details, blocks, levels), filled, tuple(written.locations))
 
 
-def _pages(document: pdfium.PdfDocument, limits: ExtractionLimits) -> tuple[list[PageText], int]:
+def _pages(document: pdfium.PdfDocument, letters: Letters, limits: ExtractionLimits) -> tuple[list[PageText], int]:
     """Return the pages that load, and the number of pages that do not."""
     pages: list[PageText] = []
     chars = 0
     for number in range(1, len(document) + 1):
         try:
-            page = read_page(document, number)
+            page = read_page(document, number, letters)
         except pdfium.PdfiumError:
             continue
         pages.append(replace(page, frames=[in_logical_order(frame) for frame in page.frames]))

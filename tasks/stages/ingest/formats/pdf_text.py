@@ -22,6 +22,7 @@ import pypdfium2 as pdfium
 from pypdfium2 import raw
 
 from tasks.stages.ingest.formats.extraction import UnreadableError
+from tasks.stages.ingest.formats.glyph_names import letters_by_code
 from tasks.stages.ingest.formats.page_drawing import Drawing, drawing_of
 
 Box = tuple[float, float, float, float]
@@ -68,13 +69,18 @@ _MONO = re.compile(
     r"beramon|sfst\d|sfit\d|ectt|lucidatype|luximono|sltt",
     re.IGNORECASE,
 )
+_ARROW = re.compile(r"(?<=[^\W\d_])\u21b5(?=-|[,.;)]?\s?[^\W\d_])|\u21b5(?=[^\W\d_])")  # a "ff" that macOS wrote
+_FEW_UNMAPPED = 8
 RIGHT_TO_LEFT = re.compile(r"[\u0590-\u065f\u066d-\u06ef\u06fa-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _FIXED_PITCH, _FORCE_BOLD = 1, 1 << 18
 
 
 @dataclass(slots=True)
 class TextRun:
-    """A run of characters on one line. base: the y of the baseline; size: the font size, in points on the page."""
+    """A run of characters on one line. base: the y of the baseline; size: the font size, in points on the page.
+
+    guessed: the font's key if PDFium has read its codes as letters, since the font does not say what they are; else 0.
+    """
 
     text: str
     x0: float
@@ -85,6 +91,7 @@ class TextRun:
     size: float
     bold: bool = False
     mono: bool = False
+    guessed: int = 0
 
     @property
     def box(self) -> Box:
@@ -121,12 +128,20 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class PageText:
-    """A page. frames: by descending amount of text. without_text: whether the page shows something, but no words."""
+    """A page. frames: by descending amount of text. without_text: whether the page shows something, but no words.
+
+    unmapped: the number of letters left out since nothing says what they are; a page with many has no readable text.
+    """
 
     number: int
     frames: list[Frame]
     chars: int
     without_text: bool = False
+    unmapped: int = 0
+
+    @property
+    def is_garbled(self) -> bool:
+        return self.unmapped > max(_FEW_UNMAPPED, 0.5 * self.chars)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,12 +191,12 @@ def outline_of(document: pdfium.PdfDocument) -> list[OutlineEntry]:
     return entries
 
 
-def read_page(document: pdfium.PdfDocument, number: int) -> PageText:
+def read_page(document: pdfium.PdfDocument, number: int, letters: Letters) -> PageText:
     """Read the text of a page. number: counted from 1. Raises PdfiumError for a page that cannot be loaded."""
     with closing(document[number - 1]) as page:
         geometry = _Place.of(page)
         drawing = drawing_of(page)
-        collector = _Pieces(geometry, drawing)
+        collector = _Pieces(geometry, drawing, letters)
         with closing(page.get_textpage()) as text:
             count = text.count_chars()
             if count > _MOST_CHARS:
@@ -193,7 +208,7 @@ def read_page(document: pdfium.PdfDocument, number: int) -> PageText:
         ]
         texts = [piece.text for frame in frames for piece in frame.pieces]
         without_text = not any(letter.isalnum() for text in texts for letter in text) and _shows_something(page)
-        return PageText(number, frames, sum(map(len, texts)), without_text)
+        return PageText(number, frames, sum(map(len, texts)), without_text, collector.unmapped)
 
 
 def grey_pixels(document: pdfium.PdfDocument, number: int, dpi: int) -> tuple[int, int, bytes, float]:
@@ -282,11 +297,27 @@ class Dividers:
         return any(x <= end and top <= y <= bottom for x, top, bottom in self._lines[first : first + _MOST_DIVIDERS])
 
 
+class Letters:
+    """The letters of codes that PDFium cannot map; the file is only searched if there are such codes."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._letters: dict[int, str] | None = None
+
+    def of(self, code: int) -> str:
+        if self._letters is None:
+            self._letters = letters_by_code(self._file)
+        return self._letters.get(code, "")
+
+
 class _Pieces:
     """Collects a page's characters, in content order, into pieces by direction."""
 
-    def __init__(self, place: _Place, drawing: Drawing) -> None:
-        self._place, self._drawing = place, drawing
+    def __init__(self, place: _Place, drawing: Drawing, letters: Letters) -> None:
+        self._place, self._drawing, self._of_codes = place, drawing, letters
+        self._mapped: set[int] = set()  # fonts with letters that PDFium maps
+        self._guesses: dict[int, list[int]] = {}  # by font: the number of letters guessed, and of codes that are none
+        self.unmapped = 0
         self._dividers: dict[int, Dividers] = {}
         self._pieces_by_turns: dict[int, list[TextRun]] = {}
         self._fonts: dict[int, tuple[bool, bool]] = {}
@@ -319,15 +350,17 @@ class _Pieces:
         """Read all characters, except those whose boxes are not finite or are far from the page."""
         handle = page.raw
         unicode, object_of, box_of = raw.FPDFText_GetUnicode, raw.FPDFText_GetTextObject, raw.FPDFText_GetLooseCharBox
+        is_guess = raw.FPDFText_HasUnicodeMapError
         box = raw.FS_RECTF()
         at_box = ctypes.byref(box)
         owner: Any = None
-        last_address = 0
+        last_address = font = 0
         size, bold, mono, turns, base = 1.0, False, False, 0, 0.0
         high = 0
         for index in range(count):
             code = unicode(handle, index)
-            if code in (10, 13):
+            guess = bool(is_guess(handle, index)) or code in (0, 0xFFFD)
+            if code in (10, 13) and not guess:
                 self._space = True
                 continue
             if 0xD800 <= code < 0xDC00:
@@ -337,12 +370,12 @@ class _Pieces:
                 if not high:
                     continue
                 code, high = 0x10000 + ((high - 0xD800) << 10) + code - 0xDC00, 0
-            if code == 2:  # PDFium's mark for a hyphen at the end of a line
+            if code == 2 and not guess:  # PDFium's mark for a hyphen at the end of a line
                 code = 0x2D
-            if not _is_kept(code) and code != 0xAD:
+            if not guess and not _is_kept(code) and code != 0xAD:
                 continue
             letter = chr(code)
-            if letter.isspace():
+            if letter.isspace() and not guess:
                 self._space = True
                 continue
             owner = object_of(handle, index)
@@ -352,7 +385,15 @@ class _Pieces:
             if address != last_address:
                 last_address = address
                 size, turns, base = self._shape(handle, index)
-                bold, mono = self._font(owner)
+                bold, mono, font = self._font(owner)
+            if guess:
+                letter = self._guessed(code, font)
+                if letter.isspace():
+                    self._space = True
+                if not letter.strip():
+                    continue
+            elif font not in self._mapped and letter.isalpha():
+                self._mapped.add(font)
             if not box_of(handle, index, at_box):
                 continue
             raw_left, raw_top, raw_right, raw_bottom = box.left, box.top, box.right, box.bottom
@@ -361,10 +402,33 @@ class _Pieces:
             first, second = self._place.point(raw_left, raw_top, turns), self._place.point(raw_right, raw_bottom, turns)
             x0, x1 = (first[0], second[0]) if first[0] <= second[0] else (second[0], first[0])
             y0, y1 = (first[1], second[1]) if first[1] <= second[1] else (second[1], first[1])
-            self._add(_REPLACEMENTS.get(letter, letter), (x0, y0, x1, y1), base, size, bold, mono, turns)
+            of_font = font if guess else 0
+            self._add(_REPLACEMENTS.get(letter, letter), (x0, y0, x1, y1), base, size, bold, mono, turns, of_font)
         self._end()
+        self._drop_ciphers()
 
-    def _add(self, letter: str, box: Box, base: float, size: float, bold: bool, mono: bool, turns: int) -> None:
+    def _guessed(self, code: int, font: int) -> str:
+        """Return the letter of a code that the font does not map to Unicode; empty, and counted, if it is unknown."""
+        guesses = self._guesses.setdefault(font, [0, 0])
+        if code == 0x20 or (0x20 < code < 0x7F and chr(code).isprintable()) or (code > 0xA0 and code < 0x100):
+            guesses[0] += 1
+            return chr(code)
+        letter = self._of_codes.of(code) if code < 0x20 and (font in self._mapped or guesses[0]) else ""
+        if not letter:
+            guesses[1] += 1
+            self.unmapped += 1
+        return letter
+
+    def _drop_ciphers(self) -> None:
+        """Remove the text of fonts whose codes are no letters: numbers of glyphs, which other codes give away."""
+        ciphers = {font for font, (letters, others) in self._guesses.items() if letters and 50 * others >= letters}
+        for pieces in self._pieces_by_turns.values() if ciphers else ():
+            self.unmapped += sum(len(piece.text) for piece in pieces if piece.guessed in ciphers)
+            pieces[:] = [piece for piece in pieces if piece.guessed not in ciphers]
+
+    def _add(
+        self, letter: str, box: Box, base: float, size: float, bold: bool, mono: bool, turns: int, guessed: int
+    ) -> None:
         x0, top, x1, bottom = box
         piece = self._piece
         if piece is not None and (x0, x1) == self._last and turns == self._turns:
@@ -379,6 +443,7 @@ class _Pieces:
                 and abs(base - piece.base) <= _SAME_BASE * em
                 and (-0.6 if self._accent is None else -1.3) * em < gap < WIDE_GAP * em
                 and (mono == piece.mono or not self._space)
+                and guessed == piece.guessed
                 and not (letter > "\u058f" and RIGHT_TO_LEFT.match(letter))
                 and not (self._letters[-1] > "\u058f" and RIGHT_TO_LEFT.match(self._letters[-1]))
             )
@@ -393,7 +458,7 @@ class _Pieces:
             elif spaced:
                 self._letters.append(" ")
         if piece is None:
-            piece = self._piece = TextRun("", x0, top, x1, bottom, base, size, bold, mono)
+            piece = self._piece = TextRun("", x0, top, x1, bottom, base, size, bold, mono, guessed)
             self._turns = turns
         self._space = False
         if self._accent is not None:
@@ -416,7 +481,7 @@ class _Pieces:
     def _end(self) -> None:
         piece = self._piece
         if piece is not None:
-            piece.text = unicodedata.normalize("NFC", "".join(self._letters))
+            piece.text = _ARROW.sub("ff", unicodedata.normalize("NFC", "".join(self._letters)))
             if piece.text and not self._is_again(piece):
                 self._pieces_by_turns.setdefault(self._turns, []).append(piece)
         self._piece, self._letters, self._accent = None, [], None
@@ -450,10 +515,11 @@ class _Pieces:
         size = size if math.isfinite(size) and 0.1 < size < 5000 else 1.0
         return size, turns, base if math.isfinite(base) else 0.0
 
-    def _font(self, owner: Any) -> tuple[bool, bool]:
+    def _font(self, owner: Any) -> tuple[bool, bool, int]:
+        """Return whether a font is bold, and monospaced, and its key."""
         font = raw.FPDFTextObj_GetFont(owner)
         if not font:
-            return False, False
+            return False, False, 0
         address = ctypes.addressof(font.contents)
         style = self._fonts.get(address)
         if style is None:
@@ -464,7 +530,7 @@ class _Pieces:
             bold = _BOLD.search(base_name) is not None or bool(flags & _FORCE_BOLD)
             mono = _MONO.search(base_name) is not None or bool(flags & _FIXED_PITCH)
             style = self._fonts[address] = (bold, mono)
-        return style
+        return *style, address
 
 
 def _shows_something(page: pdfium.PdfPage) -> bool:
