@@ -29,6 +29,22 @@ from tasks.stages.ingest.formats.tesseract import tesseract_versions
 _CHUNK = 1 << 20
 _BOM = "\ufeff"
 _DATE = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d:\d\d)?)?)?)?")
+_PROGRAM = re.compile(r"^(?:Microsoft (?:Word|PowerPoint|Excel) - )+", re.IGNORECASE)
+_FILE_NAME = re.compile(r"\.(?:docx?|odt|tex|dvi|pdf|ps|eps|indd|pptx?|xlsx?|rtf|txt|html?|qxd|fm|pmd)$", re.IGNORECASE)
+_DEFAULT_TITLE = re.compile(
+    r"\W*(?:anonymous|untitled|unnamed|unbenannt|sans titre|sin título|sem título|senza titolo|naamloos|namnlös|bez nazwy|"
+    r"titel|title|document title|no title|none|null|unknown|unspecified|"
+    r"(?:new |neues |nouveau |nuevo )?(?:microsoft )?(?:(?:office )?word |powerpoint |excel )?"
+    r"(?:document|dokument|documento|doc|dok|presentation|präsentation|présentation|presentación|presentazione|"
+    r"powerpoint[ -]?(?:presentation|präsentation)|"
+    r"slide|folie|book|mappe|classeur|libro|sheet|tabelle|feuil|page|seite|layout|drawing|zeichnung|scan|image|img|print|"
+    r"job|template|vorlage|textmasterformat[^.]*)"
+    r"[\s_#-]*(?:\d{0,14}|\(\d+\)))\W*",
+    re.IGNORECASE,
+)
+_DEFAULT_AUTHOR = re.compile(
+    r"\W*(?:anonymous|unknown|unbekannt|author|user|benutzer|owner|admin|administrator|none|null)\W*", re.IGNORECASE
+)
 _LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,4}")
 
 
@@ -97,6 +113,18 @@ def read_text(file: BinaryIO, most_bytes: int, too_large: str) -> str:
 def fitting_title(title: str) -> str:
     """Return the title; empty if it is too long for a document's title, since the text contains it anyway."""
     return title if len(title.encode("utf-8", "replace")) <= MAX_TITLE_BYTES else ""
+
+
+def stated_title(title: str) -> str:
+    """Return the title that a file states about itself, as one line; empty if a program, not an author, wrote it."""
+    line = _PROGRAM.sub("", " ".join(title.split())).strip()
+    is_from_author = sum(map(str.isalpha, line)) >= 3 and len(line) <= 300
+    return line if is_from_author and not _FILE_NAME.search(line) and not _DEFAULT_TITLE.fullmatch(line) else ""
+
+
+def stated_author(author: str) -> str:
+    """Return the author that a file states; empty for the default of a program, such as `(anonymous)`."""
+    return "" if _DEFAULT_AUTHOR.fullmatch(author.strip()) else author
 
 
 def is_date(value: str) -> bool:

@@ -21,7 +21,14 @@ from typing import BinaryIO
 import pypdfium2 as pdfium
 
 from tasks.stages.ingest.documents import Location
-from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, fitting_title
+from tasks.stages.ingest.formats.extraction import (
+    Extracted,
+    ExtractionLimits,
+    UnreadableError,
+    fitting_title,
+    stated_author,
+    stated_title,
+)
 from tasks.stages.ingest.formats.markdown_marks import escaped, fenced, guarded, heading_text, table
 from tasks.stages.ingest.formats.page_layout import BodyStyle, PageBlock, around, blocks_of, joined, lines_of, rows_of
 from tasks.stages.ingest.formats.page_ocr import blocks_in_picture
@@ -37,6 +44,7 @@ from tasks.stages.ingest.formats.pdf_text import (
     outline_of,
     read_page,
 )
+from tasks.stages.ingest.formats.plausible_text import is_plausible
 from tasks.stages.ingest.formats.right_to_left import in_logical_order
 from tasks.stages.ingest.formats.ruled_tables import take_tables
 from tasks.stages.ingest.formats.tesseract import require_tesseract
@@ -69,10 +77,6 @@ _CONTENTS = frozenset(
     """.split()  # noqa: SIM905
 )
 _DATE = re.compile(r"(?:D:)?(\d{4})(\d{2})?(\d{2})?")
-_FILE_NAME = re.compile(r"\.(?:docx?|odt|tex|dvi|pdf|ps|eps|indd|pptx?|xlsx?|rtf|txt|html?|qxd|fm|pmd)$", re.IGNORECASE)
-_MADE_BY = re.compile(
-    r"^(?:microsoft (?:word|powerpoint|excel) - |powerpoint presentation$|untitled|slide 1$|title$)", re.IGNORECASE
-)
 
 
 def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
@@ -93,12 +97,17 @@ def _extracted(document: pdfium.PdfDocument, letters: Letters, limits: Extractio
     if unreadable == count:
         raise UnreadableError("unreadable-file", f"none of its {count:,} pages can be loaded")
     vocabulary = _vocabulary(pages)
-    pictures = [page.number for page in pages if page.without_text]
+    is_cipher = not is_plausible(piece.text for page in pages for frame in page.frames for piece in frame.pieces)
+    garbled = [page.number for page in pages if page.is_garbled or (is_cipher and page.frames)]
+    pictures = sorted({*garbled, *(page.number for page in pages if page.without_text)})
     read: dict[int, list[PageBlock]] = {}
     if pictures and limits.ocr:
         read = _read_pictures(document, pictures, limits, vocabulary)
+    for page in pages:
+        if is_cipher or page.number in read:
+            page.frames.clear()
     if not read and not any(page.frames for page in pages if not page.without_text):
-        raise _without_text(len(pictures), count, limits)
+        raise _without_text(len(pictures), count, limits, garbled=len(garbled))
     style = _style(pages)
     tables = _take_tables(pages, vocabulary)
     words_of_heads = _drop_running_tables(tables, len(pages)) + _drop_running_heads(pages, style)
@@ -121,12 +130,13 @@ def _extracted(document: pdfium.PdfDocument, letters: Letters, limits: Extractio
         raise UnreadableError("no-text", "its pages have no text")
     metadata = {
         "pages": count,
-        "author": _plain(details.get("Author", "")),
+        "author": stated_author(_plain(details.get("Author", ""))),
         "created": _date(details.get("CreationDate", "")),
         "pages_without_text": len(pictures) - len(read),
         "pages_read_by_ocr": len(read),
         "pages_unreadable": unreadable,
         "words_in_running_heads": words_of_heads,
+        "letters_unmapped": sum(page.unmapped for page in pages if page.number not in read),
     }
     filled = {key: value for key, value in metadata.items() if value}
     return Extracted(text, _title(details, blocks, levels), filled, tuple(written.locations))
@@ -148,7 +158,11 @@ def _pages(document: pdfium.PdfDocument, letters: Letters, limits: ExtractionLim
     return pages, len(document) - len(pages)
 
 
-def _without_text(pictures: int, count: int, limits: ExtractionLimits) -> UnreadableError:
+def _without_text(pictures: int, count: int, limits: ExtractionLimits, *, garbled: int) -> UnreadableError:
+    if garbled:
+        message = f"the fonts of {garbled:,} of {count:,} pages do not say which letters they show"
+        remedy = f"tesseract finds no text ({limits.ocr})" if limits.ocr else "set corpus.extract.ocr to read the pages"
+        return UnreadableError("unreadable-text", f"{message}: {remedy}")
     if not pictures:
         return UnreadableError("no-text", f"all of its {count:,} pages are empty")
     message = f"{pictures:,} of {count:,} pages are pictures, and none has text"
@@ -255,6 +269,14 @@ def _drop_running_heads(pages: Sequence[PageText], style: BodyStyle) -> int:
         lines = [line for page in pages if page.frames for line in _margin(page, page.frames[0], style, top=top)]
         for line in _running(lines, count):
             dropped.update(id(piece) for piece in line.pieces)
+    beside: dict[str, list[TextRun]] = {}  # watermarks, and tabs at the page's edge: the first page keeps them
+    for page in pages:
+        for frame in page.frames[1:]:
+            for piece in frame.pieces:
+                beside.setdefault(piece.text, []).append(piece)
+    for same in beside.values():
+        if len(same) >= max(3, 0.3 * count):
+            dropped.update(map(id, same[1:]))
     if all(id(piece) in dropped for page in pages for frame in page.frames for piece in frame.pieces):
         return 0
     words = 0
@@ -491,11 +513,9 @@ def _in_outline(heading: str, block: PageBlock, marked: dict[tuple[str, int], in
 
 def _title(details: dict[str, str], blocks: Sequence[PageBlock], levels: dict[int, int]) -> str:
     """Return the stated title if it is plausible; otherwise the largest heading on the first pages."""
-    stated = re.sub(r"^Microsoft (?:Word|PowerPoint|Excel) - ", "", _plain(details.get("Title", "")))
-    letters = sum(map(str.isalpha, stated))
-    if letters >= 3 and len(stated) <= 300 and not _FILE_NAME.search(stated) and not _MADE_BY.match(stated):
+    if stated := stated_title(_plain(details.get("Title", ""))):
         return stated
-    first = [blocks[number] for number in sorted(levels) if blocks[number].page <= 3]
+    first = [blocks[number] for number in sorted(levels) if blocks[number].page <= 3 and not blocks[number].apart]
     titles = [block for block in first if _folded(_heading_text(block)) not in _CONTENTS]
     if not titles:
         return ""

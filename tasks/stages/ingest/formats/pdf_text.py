@@ -39,6 +39,8 @@ _MOST_OUTLINE = 20_000
 _HUGE = 1e6
 WIDE_GAP = 1.0  # em: the gap that ends a piece
 SPACE_GAP = 0.17  # em: the gap that counts as a space
+DIAGONAL = 4  # added to the quarter turns of text that is neither level nor upright, such as a watermark
+_SLANT = 0.12  # quarter turns
 _SAME_BASE = 0.2  # em
 _BITMAP_PIXELS = 12_000_000
 
@@ -203,7 +205,7 @@ def read_page(document: pdfium.PdfDocument, number: int, letters: Letters) -> Pa
                 raise UnreadableError("too-large", f"page {number} has {count:,} characters; at most {_MOST_CHARS:,}")
             collector.read(text, count)
         frames = [
-            Frame(turns, *geometry.frame_size(turns), pieces, rulings=collector.dividers(turns).rulings)
+            Frame(turns % DIAGONAL, *geometry.frame_size(turns), pieces, rulings=collector.dividers(turns).rulings)
             for turns, pieces in collector.by_turns
         ]
         texts = [piece.text for frame in frames for piece in frame.pieces]
@@ -266,6 +268,7 @@ class _Place:
 
     def point(self, x: float, y: float, turns: int) -> tuple[float, float]:
         """Map a point of the content to the frame of a reading direction."""
+        turns %= DIAGONAL
         x0, bottom, x1, top = self.box
         if self.rotation == 0:
             x, y = x - x0, top - y
@@ -325,15 +328,16 @@ class _Pieces:
         self._letters: list[str] = []
         self._piece: TextRun | None = None
         self._turns = 0
-        self._last = (0.0, 0.0)
+        self._last, self._last_base = (0.0, 0.0), 0.0
         self._space = False
         self._accent: tuple[str, float, float] | None = None  # a spacing accent, until its letter follows
 
     @property
     def by_turns(self) -> list[tuple[int, list[TextRun]]]:
-        """Return the pieces by direction; the direction with the most text comes first."""
-        sizes = {turns: sum(len(piece.text) for piece in pieces) for turns, pieces in self._pieces_by_turns.items()}
-        return sorted(self._pieces_by_turns.items(), key=lambda item: (-sizes[item[0]], item[0]))
+        """Return the pieces by direction: the one with the most text first, and diagonal text last."""
+        by_turns = [(turns, pieces) for turns, pieces in self._pieces_by_turns.items() if pieces]
+        by_turns.sort(key=lambda item: (item[0] >= DIAGONAL, -sum(len(piece.text) for piece in item[1]), item[0]))
+        return by_turns
 
     def dividers(self, turns: int) -> Dividers:
         if turns not in self._dividers:
@@ -434,7 +438,7 @@ class _Pieces:
         if piece is not None and (x0, x1) == self._last and turns == self._turns:
             self._letters.append(letter)  # PDFium gives all letters of a ligature the same box
             return
-        self._last = (x0, x1)
+        last, self._last = self._last, (x0, x1)
         if piece is not None:
             gap = x0 - piece.x1
             em = min(size, piece.size)
@@ -444,6 +448,11 @@ class _Pieces:
                 and (-0.6 if self._accent is None else -1.3) * em < gap < WIDE_GAP * em
                 and (mono == piece.mono or not self._space)
                 and guessed == piece.guessed
+            ) or (
+                turns == self._turns >= DIAGONAL
+                and abs(size - piece.size) <= 0.1 * em
+                and abs(x0 - last[0]) < 2 * em
+                and abs(base - self._last_base) < 2 * em
                 and not (letter > "\u058f" and RIGHT_TO_LEFT.match(letter))
                 and not (self._letters[-1] > "\u058f" and RIGHT_TO_LEFT.match(self._letters[-1]))
             )
@@ -461,6 +470,7 @@ class _Pieces:
             piece = self._piece = TextRun("", x0, top, x1, bottom, base, size, bold, mono, guessed)
             self._turns = turns
         self._space = False
+        self._last_base = base
         if self._accent is not None:
             mark, accent_x0, accent_x1 = self._accent
             if letter.isalpha() and self._letters and x0 - 0.1 * size <= (accent_x0 + accent_x1) / 2 <= x1 + 0.1 * size:
@@ -508,7 +518,8 @@ class _Pieces:
             angle = math.degrees(math.atan2(matrix.b, matrix.a)) if math.isfinite(matrix.a + matrix.b) else 0.0
             if math.isfinite(up) and up > 0:
                 size *= up
-            turns = round(angle / 90 - self._place.rotation) % 4
+            turned = angle / 90 - self._place.rotation
+            turns = round(turned) % 4 + DIAGONAL * (abs(turned - round(turned)) > _SLANT)
         x, y = ctypes.c_double(), ctypes.c_double()
         raw.FPDFText_GetCharOrigin(handle, index, ctypes.byref(x), ctypes.byref(y))
         base = self._place.point(x.value, y.value, turns)[1]
