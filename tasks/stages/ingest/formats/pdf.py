@@ -269,14 +269,13 @@ def _drop_running_heads(pages: Sequence[PageText], style: BodyStyle) -> int:
         lines = [line for page in pages if page.frames for line in _margin(page, page.frames[0], style, top=top)]
         for line in _running(lines, count):
             dropped.update(id(piece) for piece in line.pieces)
-    beside: dict[str, list[TextRun]] = {}  # watermarks, and tabs at the page's edge: the first page keeps them
+    beside: dict[str, list[tuple[int, TextRun]]] = {}
     for page in pages:
-        for frame in page.frames[1:]:
-            for piece in frame.pieces:
-                beside.setdefault(piece.text, []).append(piece)
-    for same in beside.values():
-        if len(same) >= max(3, 0.3 * count):
-            dropped.update(map(id, same[1:]))
+        for piece in (piece for frame in page.frames[1:] for piece in frame.pieces):
+            beside.setdefault(piece.text, []).append((page.number, piece))
+    for same in beside.values():  # watermarks, and tabs at the edge of the page: the first page keeps them
+        if len({number for number, _ in same}) >= max(3, 0.3 * count):
+            dropped.update(id(piece) for number, piece in same if number > same[0][0])
     if all(id(piece) in dropped for page in pages for frame in page.frames for piece in frame.pieces):
         return 0
     words = 0

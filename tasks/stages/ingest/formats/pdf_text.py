@@ -14,8 +14,10 @@ import math
 import re
 import unicodedata
 from bisect import bisect_left
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, BinaryIO
 
 import pypdfium2 as pdfium
@@ -23,7 +25,8 @@ from pypdfium2 import raw
 
 from tasks.stages.ingest.formats.extraction import UnreadableError
 from tasks.stages.ingest.formats.glyph_names import letters_by_code
-from tasks.stages.ingest.formats.page_drawing import Drawing, drawing_of
+from tasks.stages.ingest.formats.page_drawing import Area, Drawing, drawing_of
+from tasks.stages.ingest.formats.typed_text import typed_texts
 
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in points; y grows downwards."""
@@ -40,6 +43,7 @@ _HUGE = 1e6
 WIDE_GAP = 1.0  # em: the gap that ends a piece
 SPACE_GAP = 0.17  # em: the gap that counts as a space
 DIAGONAL = 4  # added to the quarter turns of text that is neither level nor upright, such as a watermark
+_TYPED_SIZE = 10.0  # points, on a page without other text
 _SLANT = 0.12  # quarter turns
 _SAME_BASE = 0.2  # em
 _BITMAP_PIXELS = 12_000_000
@@ -163,7 +167,7 @@ def open_pdf(file: BinaryIO) -> pdfium.PdfDocument:
     if b"%PDF-" not in head:
         raise UnreadableError("unreadable-file", "the file is not a PDF: it does not begin with %PDF-")
     try:
-        return pdfium.PdfDocument(file.read() if size <= _IN_MEMORY else file)
+        document = pdfium.PdfDocument(file.read() if size <= _IN_MEMORY else file)
     except pdfium.PdfiumError as error:
         if error.err_code == raw.FPDF_ERR_PASSWORD:
             raise UnreadableError("encrypted", "the PDF is locked with a password; save it without one") from error
@@ -171,6 +175,9 @@ def open_pdf(file: BinaryIO) -> pdfium.PdfDocument:
             raise UnreadableError("encrypted", "the PDF uses an encryption that PDFium does not support") from error
         why = "it is damaged or cut short" if error.err_code == raw.FPDF_ERR_FORMAT else "no page can be found in it"
         raise UnreadableError("unreadable-file", f"PDFium cannot open it: {why}") from error
+    if document.get_formtype() != raw.FORMTYPE_NONE:
+        document.init_forms()
+    return document
 
 
 def information(document: pdfium.PdfDocument) -> dict[str, str]:
@@ -204,6 +211,8 @@ def read_page(document: pdfium.PdfDocument, number: int, letters: Letters) -> Pa
             if count > _MOST_CHARS:
                 raise UnreadableError("too-large", f"page {number} has {count:,} characters; at most {_MOST_CHARS:,}")
             collector.read(text, count)
+        for typed, area in typed_texts(document, page):
+            collector.add_typed(typed, (area.left, area.bottom, area.right, area.top))
         frames = [
             Frame(turns % DIAGONAL, *geometry.frame_size(turns), pieces, rulings=collector.dividers(turns).rulings)
             for turns, pieces in collector.by_turns
@@ -410,6 +419,32 @@ class _Pieces:
             self._add(_REPLACEMENTS.get(letter, letter), (x0, y0, x1, y1), base, size, bold, mono, turns, of_font)
         self._end()
         self._drop_ciphers()
+
+    def add_typed(self, text: str, area: Area) -> None:
+        """Add what was typed into an area of the page, line by line from its top; its font is unknown."""
+        if not all(-_HUGE < value < _HUGE for value in area):
+            return
+        turns = -self._place.rotation % DIAGONAL
+        x0, y0 = self._place.point(area[0], area[3], turns)
+        x1, y1 = self._place.point(area[2], area[1], turns)
+        left, top, right, bottom = min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
+        lines = [_clean(line) for line in text.splitlines()]
+        size = min(max((bottom - top) / (1.2 * len(lines)), 4.0), self._usual_size)
+        top += max(bottom - top - 1.2 * size * len(lines), 0.0) / 2 if len(lines) == 1 else 0.0
+        for number, line in enumerate(lines):
+            if line:
+                y = top + 1.2 * size * number
+                end = min(left + 0.5 * size * len(line), max(right, left + 1.0))
+                piece = TextRun(line, left + 1.0, y, end + 1.0, y + 1.2 * size, y + 0.95 * size, size)
+                self._pieces_by_turns.setdefault(turns, []).append(piece)
+
+    @cached_property
+    def _usual_size(self) -> float:
+        sizes: Counter[float] = Counter()
+        for pieces in self._pieces_by_turns.values():
+            for piece in pieces:
+                sizes[piece.size] += len(piece.text)
+        return max(sizes.items(), key=lambda item: (item[1], -item[0]))[0] if sizes else _TYPED_SIZE
 
     def _guessed(self, code: int, font: int) -> str:
         """Return the letter of a code that the font does not map to Unicode; empty, and counted, if it is unknown."""

@@ -105,7 +105,7 @@ def _units(text: str) -> list[_Unit]:
     """Divide a piece, in the order of the page from left to right."""
     if RIGHT_TO_LEFT.match(text):  # the letters of one glyph, perhaps with marks
         letters = _FORMS.sub(lambda form: unicodedata.normalize("NFKC", form[0]), text)
-        if len(letters) > 1 and letters[0] in _ALEF and letters[-1] == _LAM:
+        if 2 <= len(letters) <= 4 and letters[0] in _ALEF and letters[-1] == _LAM:
             letters = letters[::-1]  # PDFium reverses the letters of a ligature
         return [_Unit(letters, "R")]
     units: list[_Unit] = []
