@@ -26,6 +26,7 @@ _MOST_AREAS = 2_000
 _DEPTH = 4
 _THIN = 3.0  # points: the thickness of a ruling at most
 _SHORTEST = 4.0  # points
+_SCAN = 0.3  # the share of a page that a scan covers at least
 _WHITE = 250  # of 255: each colour of what is white
 _WHOLE = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
 
@@ -34,7 +35,7 @@ _WHOLE = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
 class Drawing:
     """What a page draws. rulings: thin areas. areas: filled in a colour, or a picture. pictures: pictures only.
 
-    complete: False if the page draws too much to be read; then there are no rulings.
+    complete: False if the page draws too much to be read, or forms too deep in forms.
     """
 
     rulings: list[Area] = field(default_factory=list)
@@ -49,9 +50,9 @@ class Drawing:
         return any(left <= x <= right and bottom <= y <= top for left, bottom, right, top in self.areas)
 
     def is_scan(self, width: float, height: float) -> bool:
-        """Return whether pictures cover half of a page of this size."""
+        """Return whether pictures cover a good part of a page of this size."""
         covered = sum((right - left) * (top - bottom) for left, bottom, right, top in self.pictures)
-        return not self.complete or covered >= 0.5 * width * height
+        return not self.complete or covered >= _SCAN * width * height
 
 
 def drawing_of(page: pdfium.PdfPage) -> Drawing:
@@ -82,7 +83,9 @@ def _read(
                 drawing.areas.append(area)
                 if kind == raw.FPDF_PAGEOBJ_IMAGE:
                     drawing.pictures.append(area)
-        elif kind == raw.FPDF_PAGEOBJ_FORM and depth < _DEPTH:
+        elif kind == raw.FPDF_PAGEOBJ_FORM and depth == _DEPTH:
+            drawing.complete = False
+        elif kind == raw.FPDF_PAGEOBJ_FORM:
             of_form = _matrix(item)
             inner = raw.FPDFFormObj_CountObjects(item)
             if of_form and inner > 0:
@@ -97,12 +100,13 @@ def _read_path(drawing: Drawing, path: Any, matrix: Matrix) -> None:
     area = _bounds(path, matrix)
     if area is None:
         return
-    if fill.value and not is_white(path):
+    count = raw.FPDFPath_CountSegments(path)
+    is_band = bool(stroke.value) and count <= 2  # a thick line may be a background
+    if is_band or (fill.value and not is_white(path)):
         drawing.areas.append(area)
     if min(area[2] - area[0], area[3] - area[1]) <= _THIN:
         _add_ruling(drawing, area)
         return
-    count = raw.FPDFPath_CountSegments(path)
     own = _matrix(path)
     if not 2 < count <= _MOST_SEGMENTS or own is None:
         return

@@ -24,6 +24,8 @@ _LEADING = 1.32  # times the usual line distance: a larger distance begins a par
 _INDENT = 0.8  # em
 _TABS = 60  # the maximum number of columns of a table
 _MOST_ROWS = 400  # the maximum number of lines of a table; further lines form another table
+_INITIAL = re.compile(r"[\"'\u201c\u2018\u201e\u00ab\u00bf\u00a1]?\s?[^\W\d_]")
+_MOST_INITIALS = 20  # of a page
 _LONG_CELL = 25  # characters: a cell that may fill its line
 _TRIES = 12  # the maximum number of ends tried for a table
 
@@ -207,7 +209,7 @@ def blocks_of(
     """Return the blocks of a frame in reading order, with their boxes on the page. tables: found by their rulings."""
     blocks: list[PageBlock] = []
     beside: list[PageBlock] = []
-    pieces = frame.pieces
+    pieces = _with_initials(frame.pieces, style)
     for table in tables:
         top, bottom = table.box[1], table.box[3]
         above = [piece for piece in pieces if piece.base <= top + 0.3 * piece.size]
@@ -224,6 +226,28 @@ def blocks_of(
     for block in blocks:
         block.box = frame.on_page(block.box)
     return blocks
+
+
+def _with_initials(pieces: list[TextRun], style: BodyStyle) -> list[TextRun]:
+    """Join initials over several lines, such as a large O, to the line beside their top."""
+    initials = [piece for piece in pieces if piece.size >= 1.8 * style.size and _INITIAL.fullmatch(piece.text)]
+    merged: set[int] = set()
+    for initial in initials[:_MOST_INITIALS]:
+        beside = [
+            piece
+            for piece in pieces
+            if piece.size < 0.6 * initial.size
+            and -0.3 * initial.size < piece.x0 - initial.x1 < 2 * piece.size
+            and initial.top < piece.base <= initial.base + 0.3 * piece.size
+        ]
+        first = min(beside, key=lambda piece: (piece.base, piece.x0), default=None)
+        if first is None or first.base > initial.base - 0.7 * first.size or not first.text[0].isalpha():
+            continue
+        first.text = initial.text.strip() + first.text
+        for piece in beside:
+            piece.x0 = initial.x0
+        merged.add(id(initial))
+    return [piece for piece in pieces if id(piece) not in merged] if merged else pieces
 
 
 def _blocks(

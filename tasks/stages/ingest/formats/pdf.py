@@ -136,6 +136,7 @@ def _extracted(document: pdfium.PdfDocument, letters: Letters, limits: Extractio
         "pages_read_by_ocr": len(read),
         "pages_unreadable": unreadable,
         "words_in_running_heads": words_of_heads,
+        "words_hidden": sum(page.hidden for page in pages),
         "letters_unmapped": sum(page.unmapped for page in pages if page.number not in read),
     }
     filled = {key: value for key, value in metadata.items() if value}

@@ -25,7 +25,7 @@ from pypdfium2 import raw
 
 from tasks.stages.ingest.formats.extraction import UnreadableError
 from tasks.stages.ingest.formats.glyph_names import letters_by_code
-from tasks.stages.ingest.formats.page_drawing import Area, Drawing, drawing_of
+from tasks.stages.ingest.formats.page_drawing import Area, Drawing, drawing_of, is_white
 from tasks.stages.ingest.formats.typed_text import typed_texts
 
 Box = tuple[float, float, float, float]
@@ -44,6 +44,8 @@ WIDE_GAP = 1.0  # em: the gap that ends a piece
 SPACE_GAP = 0.17  # em: the gap that counts as a space
 DIAGONAL = 4  # added to the quarter turns of text that is neither level nor upright, such as a watermark
 _TYPED_SIZE = 10.0  # points, on a page without other text
+_FAINT, _UNSEEN, _OUTSIDE = 1, 2, 3  # invisible by its mode or too small; white on white; outside the page
+_SMALLEST = 2.0  # points
 _SLANT = 0.12  # quarter turns
 _SAME_BASE = 0.2  # em
 _BITMAP_PIXELS = 12_000_000
@@ -86,6 +88,7 @@ class TextRun:
     """A run of characters on one line. base: the y of the baseline; size: the font size, in points on the page.
 
     guessed: the font's key if PDFium has read its codes as letters, since the font does not say what they are; else 0.
+    hidden: _FAINT, _UNSEEN or _OUTSIDE for text that no reader of the page sees; else 0.
     """
 
     text: str
@@ -98,6 +101,7 @@ class TextRun:
     bold: bool = False
     mono: bool = False
     guessed: int = 0
+    hidden: int = 0
 
     @property
     def box(self) -> Box:
@@ -137,6 +141,7 @@ class PageText:
     """A page. frames: by descending amount of text. without_text: whether the page shows something, but no words.
 
     unmapped: the number of letters left out since nothing says what they are; a page with many has no readable text.
+    hidden: the number of words left out that no reader of the page sees.
     """
 
     number: int
@@ -144,6 +149,7 @@ class PageText:
     chars: int
     without_text: bool = False
     unmapped: int = 0
+    hidden: int = 0
 
     @property
     def is_garbled(self) -> bool:
@@ -211,6 +217,7 @@ def read_page(document: pdfium.PdfDocument, number: int, letters: Letters) -> Pa
             if count > _MOST_CHARS:
                 raise UnreadableError("too-large", f"page {number} has {count:,} characters; at most {_MOST_CHARS:,}")
             collector.read(text, count)
+        hidden = collector.drop_hidden(shows_something=_shows_something(page))
         for typed, area in typed_texts(document, page):
             collector.add_typed(typed, (area.left, area.bottom, area.right, area.top))
         frames = [
@@ -219,7 +226,7 @@ def read_page(document: pdfium.PdfDocument, number: int, letters: Letters) -> Pa
         ]
         texts = [piece.text for frame in frames for piece in frame.pieces]
         without_text = not any(letter.isalnum() for text in texts for letter in text) and _shows_something(page)
-        return PageText(number, frames, sum(map(len, texts)), without_text, collector.unmapped)
+        return PageText(number, frames, sum(map(len, texts)), without_text, collector.unmapped, hidden)
 
 
 def grey_pixels(document: pdfium.PdfDocument, number: int, dpi: int) -> tuple[int, int, bytes, float]:
@@ -367,7 +374,8 @@ class _Pieces:
         box = raw.FS_RECTF()
         at_box = ctypes.byref(box)
         owner: Any = None
-        last_address = font = 0
+        last_address = font = hidden = 0
+        is_white_text, width, height = False, 0.0, 0.0
         size, bold, mono, turns, base = 1.0, False, False, 0, 0.0
         high = 0
         for index in range(count):
@@ -399,6 +407,8 @@ class _Pieces:
                 last_address = address
                 size, turns, base = self._shape(handle, index)
                 bold, mono, font = self._font(owner)
+                hidden, is_white_text = self._hidden(owner, size)
+                width, height = self._place.frame_size(turns)
             if guess:
                 letter = self._guessed(code, font)
                 if letter.isspace():
@@ -415,8 +425,16 @@ class _Pieces:
             first, second = self._place.point(raw_left, raw_top, turns), self._place.point(raw_right, raw_bottom, turns)
             x0, x1 = (first[0], second[0]) if first[0] <= second[0] else (second[0], first[0])
             y0, y1 = (first[1], second[1]) if first[1] <= second[1] else (second[1], first[1])
-            of_font = font if guess else 0
-            self._add(_REPLACEMENTS.get(letter, letter), (x0, y0, x1, y1), base, size, bold, mono, turns, of_font)
+            if is_white_text:
+                is_white_text = False
+                if not self._drawing.is_behind((raw_left + raw_right) / 2, (raw_top + raw_bottom) / 2):
+                    hidden = _UNSEEN
+            is_outside = not (0 <= x0 + x1 <= 2 * width and 0 <= y0 + y1 <= 2 * height)
+            self._add(
+                _REPLACEMENTS.get(letter, letter),
+                TextRun("", x0, y0, x1, y1, base, size, bold, mono, font * guess, _OUTSIDE if is_outside else hidden),
+                turns,
+            )
         self._end()
         self._drop_ciphers()
 
@@ -446,6 +464,24 @@ class _Pieces:
                 sizes[piece.size] += len(piece.text)
         return max(sizes.items(), key=lambda item: (item[1], -item[0]))[0] if sizes else _TYPED_SIZE
 
+    def _hidden(self, owner: Any, size: float) -> tuple[int, bool]:
+        """Return whether a text cannot be seen for its mode or size, and whether it is white."""
+        mode = raw.FPDFTextObj_GetTextRenderMode(owner)
+        if mode == raw.FPDF_TEXTRENDERMODE_INVISIBLE:
+            return (0 if self._drawing.is_scan(self._place.width, self._place.height) else _FAINT), False
+        return _FAINT * (size < _SMALLEST), mode == raw.FPDF_TEXTRENDERMODE_FILL and is_white(owner)
+
+    def drop_hidden(self, *, shows_something: bool) -> int:
+        """Remove the text that cannot be seen; return its number of words.
+
+        Where there is no other text, invisible or tiny text stays: it is the text of what the page draws.
+        """
+        every = [piece for pieces in self._pieces_by_turns.values() for piece in pieces]
+        worst = _FAINT if any(not piece.hidden for piece in every) or not shows_something else _UNSEEN
+        for pieces in self._pieces_by_turns.values():
+            pieces[:] = [piece for piece in pieces if piece.hidden < worst]
+        return sum(len(piece.text.split()) for piece in every if piece.hidden >= worst)
+
     def _guessed(self, code: int, font: int) -> str:
         """Return the letter of a code that the font does not map to Unicode; empty, and counted, if it is unknown."""
         guesses = self._guesses.setdefault(font, [0, 0])
@@ -465,10 +501,9 @@ class _Pieces:
             self.unmapped += sum(len(piece.text) for piece in pieces if piece.guessed in ciphers)
             pieces[:] = [piece for piece in pieces if piece.guessed not in ciphers]
 
-    def _add(
-        self, letter: str, box: Box, base: float, size: float, bold: bool, mono: bool, turns: int, guessed: int
-    ) -> None:
-        x0, top, x1, bottom = box
+    def _add(self, letter: str, shape: TextRun, turns: int) -> None:
+        """Add a letter to the current piece, or begin a piece with it. shape: a piece of the letter alone."""
+        x0, x1, base, size = shape.x0, shape.x1, shape.base, shape.size
         piece = self._piece
         if piece is not None and (x0, x1) == self._last and turns == self._turns:
             self._letters.append(letter)  # PDFium gives all letters of a ligature the same box
@@ -481,8 +516,9 @@ class _Pieces:
                 turns == self._turns
                 and abs(base - piece.base) <= _SAME_BASE * em
                 and (-0.6 if self._accent is None else -1.3) * em < gap < WIDE_GAP * em
-                and (mono == piece.mono or not self._space)
-                and guessed == piece.guessed
+                and (shape.mono == piece.mono or not self._space)
+                and shape.guessed == piece.guessed
+                and (shape.hidden == piece.hidden or shape.hidden == _OUTSIDE)
             ) or (
                 turns == self._turns >= DIAGONAL
                 and abs(size - piece.size) <= 0.1 * em
@@ -495,14 +531,14 @@ class _Pieces:
             if not goes_on or (spaced and self.dividers(turns).part(piece.x1, x0, base)):
                 self._end()
                 piece = None
-            elif bold != piece.bold or abs(size - piece.size) > 0.15 * em:
+            elif shape.bold != piece.bold or abs(size - piece.size) > 0.15 * em:
                 self._end()
                 self._space = spaced
                 piece = None
             elif spaced:
                 self._letters.append(" ")
         if piece is None:
-            piece = self._piece = TextRun("", x0, top, x1, bottom, base, size, bold, mono, guessed)
+            piece = self._piece = shape
             self._turns = turns
         self._space = False
         self._last_base = base
@@ -520,8 +556,8 @@ class _Pieces:
         mark = _ACCENTS.get(letter, "")
         if mark:
             self._accent = (mark, x0, x1)
-        piece.x0, piece.top = min(piece.x0, x0), min(piece.top, top)
-        piece.x1, piece.bottom = max(piece.x1, x1), max(piece.bottom, bottom)
+        piece.x0, piece.top = min(piece.x0, x0), min(piece.top, shape.top)
+        piece.x1, piece.bottom = max(piece.x1, x1), max(piece.bottom, shape.bottom)
 
     def _end(self) -> None:
         piece = self._piece
