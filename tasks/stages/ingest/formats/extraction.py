@@ -32,8 +32,8 @@ _DATE = re.compile(r"\d{4}(-\d\d(-\d\d(T\d\d:\d\d(:\d\d(\.\d{1,9})?)?(Z|[+-]\d\d
 _PROGRAM = re.compile(r"^(?:Microsoft (?:Word|PowerPoint|Excel) - )+", re.IGNORECASE)
 _FILE_NAME = re.compile(r"\.(?:docx?|odt|tex|dvi|pdf|ps|eps|indd|pptx?|xlsx?|rtf|txt|html?|qxd|fm|pmd)$", re.IGNORECASE)
 _DEFAULT_TITLE = re.compile(
-    r"\W*(?:anonymous|untitled|unnamed|unbenannt|sans titre|sin título|sem título|senza titolo|naamloos|namnlös|bez nazwy|"
-    r"titel|title|document title|no title|none|null|unknown|unspecified|"
+    r"\W*(?:anonymous|untitled|unnamed|unbenannt|sans titre|sin título|sem título|senza titolo|naamloos|namnlös|"
+    r"bez nazwy|titel|title|document title|no title|none|null|unknown|unspecified|"
     r"(?:new |neues |nouveau |nuevo )?(?:microsoft )?(?:(?:office )?word |powerpoint |excel )?"
     r"(?:document|dokument|documento|doc|dok|presentation|präsentation|présentation|presentación|presentazione|"
     r"powerpoint[ -]?(?:presentation|präsentation)|"

@@ -11,7 +11,7 @@ _CODE = tuple(
 )
 
 FORMATS: tuple[Format, ...] = (
-    Format("pdf", (".pdf",), 2, "pdf", libraries=("pypdfium2",), has_pictures=True),
+    Format("pdf", (".pdf",), 3, "pdf", libraries=("pypdfium2",), has_pictures=True),
     Format("notebook", (".ipynb",), 2, "notebook", libraries=("docutils",)),
     Format("restructured-text", (".rst",), 2, "restructured_text", libraries=("docutils",)),
     Format("docx", (".docx", ".docm"), 2, "docx"),

@@ -1,6 +1,6 @@
 """Reads letters by the names of their glyphs, for fonts that do not say in Unicode what they show.
 
-PDFium maps the names of Adobe's list. It knows neither joined names, such as `f_f_i`, nor which names a font has; so the
+PDFium maps the names of Adobe's list, but not joined names such as `f_f_i`, and does not give a font's names. So the
 encodings are searched in the bytes of the file, as in `/Differences [11 /f_f /f_i]`.
 """
 

@@ -3,9 +3,11 @@
 PDFium (pypdfium2, Apache and BSD) reads the files. It is a browser's reader: fast C++, hardened against hostile files,
 and it returns each character's box and font. pdfminer and pdfplumber, written in Python, take ten times as long;
 PyMuPDF is licensed under the AGPL; docling and unstructured use neural networks whose output depends on the machine.
-The layout analysis is our own, and is a pure function of the boxes.
+The layout analysis is our own, and is a pure function of the boxes. LiteParse 2.18 (Rust, Apache) is five times as fast,
+but on 25 public files it finds .93 of the words instead of .98, takes code for tables, transposes letters of Arabic,
+reads nothing of a rotated page, and crashes on bookmarks that lead to themselves.
 
-Running heads and page numbers are omitted. Form fields, annotations and the structure of formulas are not read.
+Running heads, page numbers and hidden text are omitted, and counted. The structure of formulas is not read.
 """
 
 from __future__ import annotations

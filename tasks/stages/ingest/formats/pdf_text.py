@@ -512,21 +512,21 @@ class _Pieces:
         if piece is not None:
             gap = x0 - piece.x1
             em = min(size, piece.size)
-            goes_on = (
-                turns == self._turns
-                and abs(base - piece.base) <= _SAME_BASE * em
-                and (-0.6 if self._accent is None else -1.3) * em < gap < WIDE_GAP * em
-                and (shape.mono == piece.mono or not self._space)
-                and shape.guessed == piece.guessed
-                and (shape.hidden == piece.hidden or shape.hidden == _OUTSIDE)
-            ) or (
-                turns == self._turns >= DIAGONAL
-                and abs(size - piece.size) <= 0.1 * em
-                and abs(x0 - last[0]) < 2 * em
-                and abs(base - self._last_base) < 2 * em
-                and not (letter > "\u058f" and RIGHT_TO_LEFT.match(letter))
-                and not (self._letters[-1] > "\u058f" and RIGHT_TO_LEFT.match(self._letters[-1]))
-            )
+            if turns != self._turns:
+                goes_on = False
+            elif turns >= DIAGONAL:
+                steps = abs(x0 - last[0]), abs(base - self._last_base)
+                goes_on = abs(size - piece.size) <= 0.1 * em and max(steps) < 2 * em
+            else:
+                goes_on = (
+                    abs(base - piece.base) <= _SAME_BASE * em
+                    and (-0.6 if self._accent is None else -1.3) * em < gap < WIDE_GAP * em
+                    and (shape.mono == piece.mono or not self._space)
+                    and shape.guessed == piece.guessed
+                    and (shape.hidden == piece.hidden or shape.hidden == _OUTSIDE)
+                    and not (letter > "\u058f" and RIGHT_TO_LEFT.match(letter))
+                    and not (self._letters[-1] > "\u058f" and RIGHT_TO_LEFT.match(self._letters[-1]))
+                )
             spaced = self._space or gap > SPACE_GAP * em
             if not goes_on or (spaced and self.dividers(turns).part(piece.x1, x0, base)):
                 self._end()
