@@ -21,7 +21,7 @@ Area = tuple[float, float, float, float]
 Matrix = tuple[float, float, float, float, float, float]
 
 _MOST_OBJECTS = 20_000  # a page with more is a drawing, such as a map
-_MOST_SEGMENTS = 400  # a path with more is a curve or a picture
+_MOST_SEGMENTS = 2_000  # a path with more is a curve or a picture
 _MOST_AREAS = 2_000
 _DEPTH = 4
 _THIN = 3.0  # points: the thickness of a ruling at most

@@ -3,9 +3,9 @@
 PDFium (pypdfium2, Apache and BSD) reads the files. It is a browser's reader: fast C++, hardened against hostile files,
 and it returns each character's box and font. pdfminer and pdfplumber, written in Python, take ten times as long;
 PyMuPDF is licensed under the AGPL; docling and unstructured use neural networks whose output depends on the machine.
-The layout analysis is our own, and is a pure function of the boxes. LiteParse 2.18 (Rust, Apache) is five times as fast,
-but on 25 public files it finds .93 of the words instead of .98, takes code for tables, transposes letters of Arabic,
-reads nothing of a rotated page, and crashes on bookmarks that lead to themselves.
+The layout analysis is our own, and is a pure function of the boxes. LiteParse 2.18 (Rust, Apache) is five times as
+fast, but on 25 public files it finds .93 of the words instead of .98, takes code for tables, transposes letters of
+Arabic, reads nothing of a rotated page, and crashes on bookmarks that lead to themselves.
 
 Running heads, page numbers and hidden text are omitted, and counted. The structure of formulas is not read.
 """
@@ -53,6 +53,7 @@ from tasks.stages.ingest.formats.tesseract import require_tesseract
 
 _DPI = 200
 _MARGIN = 0.17  # share of a page's height, at top and bottom, in which running heads are detected
+_EDGE = 0.065  # share of a page's height, at top and bottom, where the text does not begin yet
 _NEAR = 6.0  # points: lines closer than this count as being at the same position
 _WINDOW = 8  # the number of pages within which a running head repeats
 _MOST_WORDS = 1_000_000
@@ -69,6 +70,7 @@ _PAGE_OF = re.compile(
 _ALONE = re.compile(rf"[\s\[(|\u00b7\u2022\u2013\u2014-]*{_FIGURES}[\s\])|\u00b7\u2022\u2013\u2014.-]*")
 _BESIDE = re.compile(r"^(\d{1,5})\s*[|\u00b7\u2022\u2013\u2014](?=\s)|(?<=\s)[|\u00b7\u2022\u2013\u2014]\s*(\d{1,5})$")
 _ADJACENT = re.compile(r"^(\d{1,4})(?=\s+[^\W\d])|(?<=[^\W\d]\s)(\d{1,4})$")
+_LABEL = re.compile(r"(?:\b(?:no|nr|nº|num|number|nummer|id|ref)\b\.?|[:#№])\s*$")
 _OWN = re.compile(r"[\W_]*#(?:-?\d+)?[\W_]*")
 _ROMAN = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
 _MOST_BEFORE, _MOST_AFTER = 60, 30  # the difference of a page's number from its place in the file
@@ -297,18 +299,21 @@ def _margin(page: PageText, frame: Frame, style: BodyStyle, *, top: bool) -> Ite
     for number, row in enumerate(rows[:2]):
         if number and abs(row[0].base - rows[0][0].base) > 1.8 * row[0].size:
             return  # the line belongs to the text
-        size = max(piece.size for piece in row)
+        size, base = max(piece.size for piece in row), row[0].base
+        outside = size < 0.95 * style.size or base < _EDGE * frame.height or base > (1 - _EDGE) * frame.height
         runs = [run for line in lines_of(row) for run in line.cells]
         cells: list[str] = []
         offsets: set[int] = set()
         for run in runs:
             text = _PAGE_OF.sub("#", run.text.lower())
             alone = _ALONE.fullmatch(text)
-            beside = _BESIDE.search(text) or (size < 0.95 * style.size and _ADJACENT.search(text)) or None
+            beside = _BESIDE.search(text) or (outside and _ADJACENT.search(text)) or None
             if own := alone or beside:
                 figures = next(figures for figures in own.groups() if figures)
                 offset = (int(figures) if figures.isdecimal() else _roman(figures)) - page.number
-                if alone or -_MOST_BEFORE <= offset <= _MOST_AFTER:
+                is_near = -_MOST_BEFORE <= offset <= _MOST_AFTER
+                is_value = bool(cells) and _LABEL.search(cells[-1]) is not None
+                if not is_value and (is_near or (alone and (outside or len(runs) == 1))):
                     text = f"{text[: own.start()]} #{offset} {text[own.end() :]}".strip()
                     offsets.update({offset} if alone else ())
             cells.append(text)

