@@ -79,6 +79,7 @@ _MONO = re.compile(
 )
 _ARROW = re.compile(r"(?<=[^\W\d_])\u21b5(?=-|[,.;)]?\s?[^\W\d_])|\u21b5(?=[^\W\d_])")  # a "ff" that macOS wrote
 _FEW_UNMAPPED = 8
+_SURE = 40  # letters of a font that PDFium maps: then it maps all codes of Latin letters
 RIGHT_TO_LEFT = re.compile(r"[\u0590-\u065f\u066d-\u06ef\u06fa-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _FIXED_PITCH, _FORCE_BOLD = 1, 1 << 18
 
@@ -334,7 +335,7 @@ class _Pieces:
 
     def __init__(self, place: _Place, drawing: Drawing, letters: Letters) -> None:
         self._place, self._drawing, self._of_codes = place, drawing, letters
-        self._mapped: set[int] = set()  # fonts with letters that PDFium maps
+        self._mapped: dict[int, int] = {}  # by font: the number of letters that PDFium maps
         self._guesses: dict[int, list[int]] = {}  # by font: the number of letters guessed, and of codes that are none
         self.unmapped = 0
         self._dividers: dict[int, Dividers] = {}
@@ -375,13 +376,12 @@ class _Pieces:
         at_box = ctypes.byref(box)
         owner: Any = None
         last_address = font = hidden = 0
-        is_white_text, width, height = False, 0.0, 0.0
+        is_white_text, is_sure, width, height = False, False, 0.0, 0.0
         size, bold, mono, turns, base = 1.0, False, False, 0, 0.0
         high = 0
         for index in range(count):
             code = unicode(handle, index)
-            guess = bool(is_guess(handle, index)) or code in (0, 0xFFFD)
-            if code in (10, 13) and not guess:
+            if code == 0x20 or (code in (10, 13) and not is_guess(handle, index)):
                 self._space = True
                 continue
             if 0xD800 <= code < 0xDC00:
@@ -391,14 +391,6 @@ class _Pieces:
                 if not high:
                     continue
                 code, high = 0x10000 + ((high - 0xD800) << 10) + code - 0xDC00, 0
-            if code == 2 and not guess:  # PDFium's mark for a hyphen at the end of a line
-                code = 0x2D
-            if not guess and not _is_kept(code) and code != 0xAD:
-                continue
-            letter = chr(code)
-            if letter.isspace() and not guess:
-                self._space = True
-                continue
             owner = object_of(handle, index)
             address = ctypes.addressof(owner.contents) if owner else 0
             if not address:
@@ -409,14 +401,23 @@ class _Pieces:
                 bold, mono, font = self._font(owner)
                 hidden, is_white_text = self._hidden(owner, size)
                 width, height = self._place.frame_size(turns)
+                is_sure = self._mapped.get(font, 0) >= _SURE
+            unsure = code < 0x20 or code > 0x2FF or not is_sure
+            guess = unsure and (code in (0, 0xFFFD) or bool(is_guess(handle, index)))
             if guess:
                 letter = self._guessed(code, font)
+                if not letter:
+                    continue
+            else:
+                letter = chr(code) if code != 2 else "-"  # PDFium's mark for a hyphen at the end of a line
                 if letter.isspace():
                     self._space = True
-                if not letter.strip():
                     continue
-            elif font not in self._mapped and letter.isalpha():
-                self._mapped.add(font)
+                if not _is_kept(ord(letter)) and code != 0xAD:
+                    continue
+                if not is_sure and letter.isalpha():
+                    self._mapped[font] = self._mapped.get(font, 0) + 1
+                    is_sure = self._mapped[font] >= _SURE
             if not box_of(handle, index, at_box):
                 continue
             raw_left, raw_top, raw_right, raw_bottom = box.left, box.top, box.right, box.bottom
@@ -430,11 +431,8 @@ class _Pieces:
                 if not self._drawing.is_behind((raw_left + raw_right) / 2, (raw_top + raw_bottom) / 2):
                     hidden = _UNSEEN
             is_outside = not (0 <= x0 + x1 <= 2 * width and 0 <= y0 + y1 <= 2 * height)
-            self._add(
-                _REPLACEMENTS.get(letter, letter),
-                TextRun("", x0, y0, x1, y1, base, size, bold, mono, font * guess, _OUTSIDE if is_outside else hidden),
-                turns,
-            )
+            style = (bold, mono, font if guess else 0, _OUTSIDE if is_outside else hidden)
+            self._add(_REPLACEMENTS.get(letter, letter), (x0, y0, x1, y1), base, size, style, turns)
         self._end()
         self._drop_ciphers()
 
@@ -485,7 +483,7 @@ class _Pieces:
     def _guessed(self, code: int, font: int) -> str:
         """Return the letter of a code that the font does not map to Unicode; empty, and counted, if it is unknown."""
         guesses = self._guesses.setdefault(font, [0, 0])
-        if code == 0x20 or (0x20 < code < 0x7F and chr(code).isprintable()) or (code > 0xA0 and code < 0x100):
+        if 0x20 < code < 0x7F or 0xA0 < code < 0x100:
             guesses[0] += 1
             return chr(code)
         letter = self._of_codes.of(code) if code < 0x20 and (font in self._mapped or guesses[0]) else ""
@@ -501,9 +499,11 @@ class _Pieces:
             self.unmapped += sum(len(piece.text) for piece in pieces if piece.guessed in ciphers)
             pieces[:] = [piece for piece in pieces if piece.guessed not in ciphers]
 
-    def _add(self, letter: str, shape: TextRun, turns: int) -> None:
-        """Add a letter to the current piece, or begin a piece with it. shape: a piece of the letter alone."""
-        x0, x1, base, size = shape.x0, shape.x1, shape.base, shape.size
+    def _add(
+        self, letter: str, box: Box, base: float, size: float, style: tuple[bool, bool, int, int], turns: int
+    ) -> None:
+        """Add a letter to the current piece, or begin a piece with it. style: the last four fields of a `TextRun`."""
+        x0, top, x1, bottom = box
         piece = self._piece
         if piece is not None and (x0, x1) == self._last and turns == self._turns:
             self._letters.append(letter)  # PDFium gives all letters of a ligature the same box
@@ -521,9 +521,9 @@ class _Pieces:
                 goes_on = (
                     abs(base - piece.base) <= _SAME_BASE * em
                     and (-0.6 if self._accent is None else -1.3) * em < gap < WIDE_GAP * em
-                    and (shape.mono == piece.mono or not self._space)
-                    and shape.guessed == piece.guessed
-                    and (shape.hidden == piece.hidden or shape.hidden == _OUTSIDE)
+                    and (style[1] == piece.mono or not self._space)
+                    and style[2] == piece.guessed
+                    and style[3] in (piece.hidden, _OUTSIDE)
                     and not (letter > "\u058f" and RIGHT_TO_LEFT.match(letter))
                     and not (self._letters[-1] > "\u058f" and RIGHT_TO_LEFT.match(self._letters[-1]))
                 )
@@ -531,14 +531,14 @@ class _Pieces:
             if not goes_on or (spaced and self.dividers(turns).part(piece.x1, x0, base)):
                 self._end()
                 piece = None
-            elif shape.bold != piece.bold or abs(size - piece.size) > 0.15 * em:
+            elif style[0] != piece.bold or abs(size - piece.size) > 0.15 * em:
                 self._end()
                 self._space = spaced
                 piece = None
             elif spaced:
                 self._letters.append(" ")
         if piece is None:
-            piece = self._piece = shape
+            piece = self._piece = TextRun("", x0, top, x1, bottom, base, size, *style)
             self._turns = turns
         self._space = False
         self._last_base = base
@@ -556,8 +556,8 @@ class _Pieces:
         mark = _ACCENTS.get(letter, "")
         if mark:
             self._accent = (mark, x0, x1)
-        piece.x0, piece.top = min(piece.x0, x0), min(piece.top, shape.top)
-        piece.x1, piece.bottom = max(piece.x1, x1), max(piece.bottom, shape.bottom)
+        piece.x0, piece.top = min(piece.x0, x0), min(piece.top, top)
+        piece.x1, piece.bottom = max(piece.x1, x1), max(piece.bottom, bottom)
 
     def _end(self) -> None:
         piece = self._piece
