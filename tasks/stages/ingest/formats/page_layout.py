@@ -19,6 +19,7 @@ from itertools import pairwise
 from tasks.stages.ingest.formats.pdf_text import Box, Frame, TextRun
 
 _DEPTH = 12
+_LARGE = 1.12  # times the body's size: a heading is at least this large
 _CELL_GAP = 1.05  # em: the minimum gap between cells
 _LEADING = 1.32  # times the usual line distance: a larger distance begins a paragraph
 _INDENT = 0.8  # em
@@ -52,6 +53,10 @@ class BodyStyle:
     size: float
     bold: bool = False
     mono: bool = False
+
+    def is_exceeded_by(self, size: float) -> bool:
+        """Return whether letters of a size are large, as those of headings."""
+        return size >= _LARGE * self.size and size - self.size >= 0.8
 
 
 @dataclass(slots=True)
