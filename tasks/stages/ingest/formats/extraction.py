@@ -33,13 +33,12 @@ _PROGRAM = re.compile(r"^(?:Microsoft (?:Word|PowerPoint|Excel) - )+", re.IGNORE
 _FILE_NAME = re.compile(r"\.(?:docx?|odt|tex|dvi|pdf|ps|eps|indd|pptx?|xlsx?|rtf|txt|html?|qxd|fm|pmd)$", re.IGNORECASE)
 _DEFAULT_TITLE = re.compile(
     r"\W*(?:anonymous|untitled|unnamed|unbenannt|sans titre|sin título|sem título|senza titolo|naamloos|namnlös|"
-    r"bez nazwy|titel|title|document title|no title|none|null|unknown|unspecified|"
+    r"bez nazwy|titel|title|document title|no title|none|null|unknown|unspecified|textmasterformat.*|"
     r"(?:new |neues |nouveau |nuevo )?(?:microsoft )?(?:(?:office )?word |powerpoint |excel )?"
     r"(?:document|dokument|documento|doc|dok|presentation|präsentation|présentation|presentación|presentazione|"
-    r"powerpoint[ -]?(?:presentation|präsentation)|"
-    r"slide|folie|book|mappe|classeur|libro|sheet|tabelle|feuil|page|seite|layout|drawing|zeichnung|scan|image|img|print|"
-    r"job|template|vorlage|textmasterformat[^.]*)"
-    r"[\s_#-]*(?:\d{0,14}|\(\d+\)))\W*",
+    r"powerpoint[ -]?(?:presentation|präsentation)|slide|folie|book|mappe|classeur|libro|sheet|tabelle|feuil|page|"
+    r"seite|layout|drawing|zeichnung|scan|image|img|print|job|template|vorlage)"
+    r")[\s_#-]*(?:\d{0,14}|\(\d+\))\W*",
     re.IGNORECASE,
 )
 _DEFAULT_AUTHOR = re.compile(

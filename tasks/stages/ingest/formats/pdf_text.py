@@ -134,7 +134,7 @@ class Frame:
             return self.width - x1, self.height - bottom, self.width - x0, self.height - top
         if self.turns == 3:
             return self.height - bottom, x0, self.height - top, x1
-        return box
+        return x0, top, x1, bottom
 
 
 @dataclass(frozen=True, slots=True)

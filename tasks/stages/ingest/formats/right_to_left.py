@@ -15,6 +15,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from tasks.stages.ingest.formats.page_layout import rows_of
 from tasks.stages.ingest.formats.pdf_text import RIGHT_TO_LEFT, SPACE_GAP, WIDE_GAP, Dividers, Frame, TextRun
@@ -167,7 +168,8 @@ def _paired(text: str) -> str:
     """Turn brackets the right way: PDFium mirrors some of them."""
     for opening, closing in _BRACKETS:
         places = [at for at, letter in enumerate(text) if letter in (opening, closing)]
-        if len(places) % 2 == 0 and any(text[at] == closing for at in places[::2]):
+        depths = list(accumulate(1 if text[at] == opening else -1 for at in places))
+        if len(places) % 2 == 0 and places and (min(depths) < 0 or depths[-1] != 0):
             letters = list(text)
             for number, at in enumerate(places):
                 letters[at] = closing if number % 2 else opening
