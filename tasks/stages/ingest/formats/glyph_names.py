@@ -26,16 +26,16 @@ def letters_by_code(file: BinaryIO) -> dict[int, str]:
     file.seek(0)
     data = file.read(_MOST_BYTES)
     named: dict[int, set[str]] = {}
-    left = _MOST_EXPANDED
+    budget = _MOST_EXPANDED
     parts = [data]
     for start in _STREAM.finditer(data):
-        if left <= 0:
+        if budget <= 0:
             break
         try:
-            parts.append(zlib.decompressobj().decompress(data[start.end() : start.end() + left], left))
+            parts.append(zlib.decompressobj().decompress(data[start.end() : start.end() + budget], budget))
         except zlib.error:
             continue
-        left -= len(parts[-1])
+        budget -= len(parts[-1])
     for part in parts:
         for differences in _DIFFERENCES.finditer(part):
             code = 0

@@ -58,21 +58,21 @@ class Drawing:
 def drawing_of(page: pdfium.PdfPage) -> Drawing:
     """Read what a page draws, up to _MOST_OBJECTS objects."""
     drawing = Drawing()
-    left = [_MOST_OBJECTS]
+    budget = [_MOST_OBJECTS]
     handle = page.raw
     count = raw.FPDFPage_CountObjects(handle)
-    _read(drawing, partial(raw.FPDFPage_GetObject, handle), count, _WHOLE, 0, left)
-    if left[0] < 0 or len(drawing.areas) > _MOST_AREAS:
+    _read(drawing, partial(raw.FPDFPage_GetObject, handle), count, _WHOLE, 0, budget)
+    if budget[0] < 0 or len(drawing.areas) > _MOST_AREAS:
         return Drawing(pictures=drawing.pictures, complete=False)
     return drawing
 
 
 def _read(
-    drawing: Drawing, object_at: Callable[[int], Any], count: int, matrix: Matrix, depth: int, left: list[int]
+    drawing: Drawing, object_at: Callable[[int], Any], count: int, matrix: Matrix, depth: int, budget: list[int]
 ) -> None:
     for at in range(count):
-        left[0] -= 1
-        if left[0] < 0:
+        budget[0] -= 1
+        if budget[0] < 0:
             return
         item = object_at(at)
         kind = raw.FPDFPageObj_GetType(item)
@@ -90,7 +90,7 @@ def _read(
             inner = raw.FPDFFormObj_CountObjects(item)
             if of_form and inner > 0:
                 child = _after(of_form, matrix)
-                _read(drawing, partial(raw.FPDFFormObj_GetObject, item), inner, child, depth + 1, left)
+                _read(drawing, partial(raw.FPDFFormObj_GetObject, item), inner, child, depth + 1, budget)
 
 
 def _read_path(drawing: Drawing, path: Any, matrix: Matrix) -> None:
@@ -107,10 +107,10 @@ def _read_path(drawing: Drawing, path: Any, matrix: Matrix) -> None:
     if min(area[2] - area[0], area[3] - area[1]) <= _THIN:
         _add_ruling(drawing, area)
         return
-    own = _matrix(path)
-    if not 2 < count <= _MOST_SEGMENTS or own is None:
+    of_path = _matrix(path)
+    if not 2 < count <= _MOST_SEGMENTS or of_path is None:
         return
-    outlines = list(_outlines(path, count, _after(own, matrix)))
+    outlines = list(_outlines(path, count, _after(of_path, matrix)))
     for points in outlines:
         if stroke.value:
             for (x0, y0), (x1, y1) in pairwise(points):

@@ -699,8 +699,8 @@ class _Column:
         bounds = _bounds(lines)
         rows = [self._row(band, bounds) for band in self._bands(lines, bounds)] or self._rows(lines, bounds)
         columns = [start for start, _ in bounds]
-        size, left, bold = lines[0].size, lines[0].x0, lines[0].bold
-        return PageBlock("table", [], _box_of(lines), size, self._page, bold, rows=rows, x0=left, columns=columns)
+        first, box = lines[0], _box_of(lines)
+        return PageBlock("table", [], box, first.size, self._page, first.bold, rows=rows, x0=first.x0, columns=columns)
 
     def _bands(self, lines: Sequence[TextLine], bounds: Sequence[tuple[float, float]]) -> list[list[TextLine]]:
         """Return the rows of a table whose cells are over several lines; empty if its rows are not further apart.

@@ -153,10 +153,10 @@ def _numbers(units: Sequence[_Unit]) -> list[_Unit]:
 
 def _reverse_runs(units: list[_Unit], kind: str) -> None:
     """Reverse the order of each run of units from the first of this kind to the last before one of the other kind."""
-    other = "R" if kind == "L" else "L"
+    opposite = "R" if kind == "L" else "L"
     start = last = -1
-    for at, unit in enumerate([*units, _Unit("", other)]):
-        if unit.kind == other:
+    for at, unit in enumerate([*units, _Unit("", opposite)]):
+        if unit.kind == opposite:
             if start >= 0:
                 units[start : last + 1] = units[start : last + 1][::-1]
             start = -1

@@ -60,8 +60,8 @@ def take_tables(frame: Frame, page: int, vocabulary: Collection[str], above: Seq
         inside = [piece for piece in frame.pieces if grid.contains(piece)]
         block = grid.table(inside, page, vocabulary, above)
         if block is not None:
-            taken = set(map(id, inside))
-            frame.pieces[:] = [piece for piece in frame.pieces if id(piece) not in taken]
+            of_table = set(map(id, inside))
+            frame.pieces[:] = [piece for piece in frame.pieces if id(piece) not in of_table]
             tables.append(block)
     return sorted(tables, key=lambda block: (block.box[1], block.box[0]))
 
@@ -96,10 +96,10 @@ def _grids(across: Sequence[_Line], down: Sequence[_Line], pieces: Sequence[Text
         return at
 
     for number, line in enumerate(across):
-        for other, crossing in enumerate(down, len(across)):
+        for mate, crossing in enumerate(down, len(across)):
             touches = line.start - _NEAR <= crossing.at <= line.end + _NEAR
             if touches and crossing.start - _NEAR <= line.at <= crossing.end + _NEAR:
-                roots[root(other)] = root(number)
+                roots[root(mate)] = root(number)
     members: dict[tuple[int, int], tuple[list[_Line], list[_Line]]] = {}
     crossed = {root(at) for at in range(len(across), len(roots))}
     for at in range(len(roots)):
@@ -258,9 +258,7 @@ def _positions(lines: Sequence[_Line], crossing: Sequence[_Line]) -> list[float]
 
 def _nearest(places: Sequence[float], place: float) -> int:
     at = bisect_right(places, place)
-    return min(
-        (other for other in (at - 1, at) if 0 <= other < len(places)), key=lambda other: abs(places[other] - place)
-    )
+    return min((near for near in (at - 1, at) if 0 <= near < len(places)), key=lambda near: abs(places[near] - place))
 
 
 def _of_row(texts: dict[tuple[int, int], list[TextRun]], row: int) -> list[list[TextRun]]:

@@ -29,7 +29,7 @@ _ALONE = re.compile(rf"[\s\[(|\u00b7\u2022\u2013\u2014-]*{_FIGURES}[\s\])|\u00b7
 _BESIDE = re.compile(r"^(\d{1,5})\s*[|\u00b7\u2022\u2013\u2014](?=\s)|(?<=\s)[|\u00b7\u2022\u2013\u2014]\s*(\d{1,5})$")
 _ADJACENT = re.compile(r"^(\d{1,4})(?=\s+[^\W\d])|(?<=[^\W\d]\s)(\d{1,4})$")
 _LABEL = re.compile(r"(?:\b(?:no|nr|nº|num|number|nummer|id|ref)\b\.?|[:#№])\s*$")
-_OWN = re.compile(r"[\W_]*#(?:-?\d+)?[\W_]*")
+_ONLY_NUMBER = re.compile(r"[\W_]*#(?:-?\d+)?[\W_]*")
 _ROMAN = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
 _MOST_BEFORE, _MOST_AFTER = 60, 30  # the difference of a page's number from its place in the file
 
@@ -92,13 +92,13 @@ def _margin(page: PageText, frame: Frame, style: BodyStyle, *, top: bool) -> Ite
             text = _PAGE_OF.sub("#", run.text.lower())
             alone = _ALONE.fullmatch(text)
             beside = _BESIDE.search(text) or (outside and _ADJACENT.search(text)) or None
-            if own := alone or beside:
-                figures = next(figures for figures in own.groups() if figures)
+            if number_match := alone or beside:
+                figures = next(figures for figures in number_match.groups() if figures)
                 offset = (int(figures) if figures.isdecimal() else _roman(figures)) - page.number
                 is_near = -_MOST_BEFORE <= offset <= _MOST_AFTER
                 is_value = bool(cells) and _LABEL.search(cells[-1]) is not None
                 if not is_value and (is_near or (alone and (outside or len(runs) == 1))):
-                    text = f"{text[: own.start()]} #{offset} {text[own.end() :]}".strip()
+                    text = f"{text[: number_match.start()]} #{offset} {text[number_match.end() :]}".strip()
                     offsets.update({offset} if alone else ())
             cells.append(text)
         large = style.is_exceeded_by(size) and any(any(map(str.isalpha, cell)) for cell in cells)
@@ -137,7 +137,7 @@ def _running(lines: Sequence[_Margin], count: int) -> Iterator[_Margin]:
         key = round(line.y / _NEAR)
         of_page = any(numbered[key, offset] >= max(3, 0.3 * count) for offset in line.offsets)
         whole = repeated.get((line.page, "\t".join(line.cells)), 0)
-        others = [cell for cell in line.cells if (line.page, cell) not in repeated and not _OWN.fullmatch(cell)]
+        others = [cell for cell in line.cells if (line.page, cell) not in repeated and not _ONLY_NUMBER.fullmatch(cell)]
         if line.large:
             if whole >= max(8, 0.5 * count):
                 yield line
