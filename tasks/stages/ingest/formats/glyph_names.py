@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Iterator
+from itertools import chain, islice
 from typing import BinaryIO
 
 _MOST_BYTES = 64 << 20
 _MOST_EXPANDED = 16 << 20
-_DIFFERENCES = re.compile(rb"/Differences\s*\[([^\]]{1,20000})\]")
+_MOST_STREAMS, _MOST_ENCODINGS = 5_000, 500
+_LONGEST_ENCODING = 8_000
+_DIFFERENCES = re.compile(rb"/Differences\s{0,9}\[")
 _ENTRY = re.compile(rb"(\d{1,3})|/([^\s/\[\]()<>]{1,40})")
 _STREAM = re.compile(rb"/ObjStm\b[^>]{0,200}>>\s*stream\r?\n")
 _JOINED = re.compile(r"([A-Za-z](?:_[A-Za-z])+)(?:\.[\w.]{1,20})?")
@@ -26,20 +30,11 @@ def letters_by_code(file: BinaryIO) -> dict[int, str]:
     file.seek(0)
     data = file.read(_MOST_BYTES)
     named: dict[int, set[str]] = {}
-    budget = _MOST_EXPANDED
-    parts = [data]
-    for start in _STREAM.finditer(data):
-        if budget <= 0:
-            break
-        try:
-            parts.append(zlib.decompressobj().decompress(data[start.end() : start.end() + budget], budget))
-        except zlib.error:
-            continue
-        budget -= len(parts[-1])
-    for part in parts:
-        for differences in _DIFFERENCES.finditer(part):
+    for part in chain((data,), _object_streams(data)):
+        for start in islice(_DIFFERENCES.finditer(part), _MOST_ENCODINGS):
+            encoding = part[start.end() : start.end() + _LONGEST_ENCODING].partition(b"]")[0]
             code = 0
-            for entry in _ENTRY.finditer(differences[1]):
+            for entry in _ENTRY.finditer(encoding):
                 if entry[1]:
                     code = int(entry[1])
                 else:
@@ -47,6 +42,21 @@ def letters_by_code(file: BinaryIO) -> dict[int, str]:
                         named.setdefault(code, set()).add(text)
                     code += 1
     return {**_TEX, **{code: min(texts) for code, texts in named.items() if len(texts) == 1}}
+
+
+def _object_streams(data: bytes) -> Iterator[bytes]:
+    """Yield the streams in which newer files compress the dictionaries of fonts, up to _MOST_EXPANDED bytes in all."""
+    view = memoryview(data)
+    budget = _MOST_EXPANDED
+    for start in islice(_STREAM.finditer(data), _MOST_STREAMS):
+        try:
+            part = zlib.decompressobj().decompress(view[start.end() : start.end() + budget], budget)
+        except zlib.error:
+            continue
+        yield part
+        budget -= len(part)
+        if budget <= 0:
+            return
 
 
 def _text_of(name: str) -> str:

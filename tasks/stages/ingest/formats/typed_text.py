@@ -13,7 +13,8 @@ from typing import Any
 import pypdfium2 as pdfium
 from pypdfium2 import raw
 
-_MOST_NOTES = 5_000
+_MOST_NOTES = 5_000  # of a page
+_MOST_LETTERS = 200_000  # of a page
 _LONGEST = 100_000  # bytes of UTF-16
 _HIDDEN = raw.FPDF_ANNOT_FLAG_HIDDEN | raw.FPDF_ANNOT_FLAG_NOVIEW
 _CHECKED = "\u2611"
@@ -24,6 +25,7 @@ _BUTTONS = (raw.FPDF_FORMFIELD_CHECKBOX, raw.FPDF_FORMFIELD_RADIOBUTTON)
 def typed_texts(document: pdfium.PdfDocument, page: pdfium.PdfPage) -> Iterator[tuple[str, raw.FS_RECTF]]:
     """Yield the texts that were typed onto a page, and their areas in the coordinates of its content."""
     form = document.formenv.raw if document.formenv is not None else None
+    letters = 0
     for index in range(min(raw.FPDFPage_GetAnnotCount(page.raw), _MOST_NOTES)):
         note = raw.FPDFPage_GetAnnot(page.raw, index)
         if not note:
@@ -32,6 +34,9 @@ def typed_texts(document: pdfium.PdfDocument, page: pdfium.PdfPage) -> Iterator[
             area = raw.FS_RECTF()
             text = _text_of(note, form)
             if text.strip() and raw.FPDFAnnot_GetRect(note, ctypes.byref(area)):
+                letters += len(text)
+                if letters > _MOST_LETTERS:
+                    return
                 yield text, area
         finally:
             raw.FPDFPage_CloseAnnot(note)
