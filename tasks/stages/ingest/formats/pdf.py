@@ -96,7 +96,8 @@ def _extracted(document: pdfium.PdfDocument, letters: Letters, limits: Extractio
         raise _without_text(len(pictures), count, limits, garbled=len(garbled))
     style = _style(pages)
     tables = _take_tables(pages, vocabulary)
-    words_of_heads = drop_running_tables(tables, len(pages)) + drop_running_heads(pages, style)
+    words_of_heads = drop_running_tables(tables, len(pages))
+    words_of_heads += drop_running_heads(pages, style, has_tables=any(tables.values()))
     blocks: list[PageBlock] = []
     for page in pages:
         blocks += [block for block in read.get(page.number, ()) if block.lines]

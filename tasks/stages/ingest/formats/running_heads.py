@@ -50,8 +50,11 @@ class _Margin:
     inner: bool
 
 
-def drop_running_heads(pages: Sequence[PageText], style: BodyStyle) -> int:
-    """Remove the lines of the margins that repeat, but for the page's own number; return their number of words."""
+def drop_running_heads(pages: Sequence[PageText], style: BodyStyle, *, has_tables: bool) -> int:
+    """Remove the lines of the margins that repeat, but for the page's own number; return their number of words.
+
+    has_tables: whether tables were removed from the pages; otherwise a document of such lines alone keeps them.
+    """
     dropped: set[int] = set()
     count = len(pages)
     for top in (True, False):
@@ -65,7 +68,9 @@ def drop_running_heads(pages: Sequence[PageText], style: BodyStyle) -> int:
     for same in beside.values():  # watermarks, and tabs at the edge of the page: the first page keeps them
         if len({number for number, _ in same}) >= max(3, 0.3 * count):
             dropped.update(id(piece) for number, piece in same if number > same[0][0])
-    if all(id(piece) in dropped for page in pages for frame in page.frames for piece in frame.pieces):
+    if not has_tables and all(
+        id(piece) in dropped for page in pages for frame in page.frames for piece in frame.pieces
+    ):
         return 0
     words = 0
     for page in pages:

@@ -89,3 +89,17 @@ def test_a_box_with_the_head_of_the_document_is_left_out() -> None:
     found = read_pdf(pages_with(4, draw).data())
     assert "QM-7" not in found.text
     assert found.metadata["words_in_running_heads"] == 4 * 7
+
+
+def test_pages_of_a_table_alone_lose_their_heads_as_well() -> None:
+    paper = Paper()
+    for number in range(1, 4):
+        paper.put(60, 30, "ACME price list", 9)
+        paper.canvas.grid([60, 200, 340], [720, 740, 760])
+        for x, y, cell in ((70, 95, "Item"), (210, 95, "Price"), (70, 115, f"I{number}"), (210, 115, f"{number}00")):
+            paper.put(x, y, cell)
+        paper.put(290, 820, str(number), 9)
+        paper.page()
+    assert read_pdf(paper.data()).text == (
+        "| Item | Price |\n| --- | --- |\n| I1 | 100 |\n| I2 | 200 |\n| I3 | 300 |\n"
+    )
