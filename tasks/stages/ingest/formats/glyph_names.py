@@ -21,12 +21,14 @@ _ENTRY = re.compile(rb"(\d{1,3})|/([^\s/\[\]()<>]{1,40})")
 _STREAM = re.compile(rb"/ObjStm\b[^>]{0,200}>>\s*stream\r?\n")
 _JOINED = re.compile(r"([A-Za-z](?:_[A-Za-z])+)(?:\.[\w.]{1,20})?")
 _UNICODE = re.compile(r"uni((?:[0-9A-F]{4}){2,6})")
-_TEX = {code + shift: text for shift in (0, 16) for code, text in enumerate(("ff", "fi", "fl", "ffi", "ffl"), 11)}
+TEX_LIGATURES = {
+    code + shift: text for shift in (0, 16) for code, text in enumerate(("ff", "fi", "fl", "ffi", "ffl"), 11)
+}
 """The ligatures of TeX's text fonts, in its old (OT1) and new (T1) encoding; the new one is only used in part."""
 
 
 def letters_by_code(file: BinaryIO) -> dict[int, str]:
-    """Return the letters that codes from 0 to 255 stand for, where the fonts of the file agree; else TeX's."""
+    """Return the letters that codes from 0 to 255 stand for, where the fonts of the file agree."""
     file.seek(0)
     data = file.read(_MOST_BYTES)
     named: dict[int, set[str]] = {}
@@ -41,7 +43,7 @@ def letters_by_code(file: BinaryIO) -> dict[int, str]:
                     if text := _text_of(entry[2].decode("latin-1")):
                         named.setdefault(code, set()).add(text)
                     code += 1
-    return {**_TEX, **{code: min(texts) for code, texts in named.items() if len(texts) == 1}}
+    return {code: min(texts) for code, texts in named.items() if len(texts) == 1}
 
 
 def _object_streams(data: bytes) -> Iterator[bytes]:

@@ -24,7 +24,7 @@ import pypdfium2 as pdfium
 from pypdfium2 import raw
 
 from tasks.stages.ingest.formats.extraction import UnreadableError
-from tasks.stages.ingest.formats.glyph_names import letters_by_code
+from tasks.stages.ingest.formats.glyph_names import TEX_LIGATURES, letters_by_code
 from tasks.stages.ingest.formats.page_drawing import Area, Drawing, drawing_of, is_white
 from tasks.stages.ingest.formats.typed_text import typed_texts
 
@@ -79,6 +79,7 @@ _MONO = re.compile(
 )
 _ARROW = re.compile(r"(?<=[^\W\d_])\u21b5(?=-|[,.;)]?\s?[^\W\d_])|\u21b5(?=[^\W\d_])")  # a "ff" that macOS wrote
 _FEW_UNMAPPED = 8
+_BODY_FONT = 400  # letters of a font that are guessed, on a page: then it is no font of formulas
 _SURE = 40  # letters of a font that PDFium maps: then it maps all codes of Latin letters
 RIGHT_TO_LEFT = re.compile(r"[\u0590-\u065f\u066d-\u06ef\u06fa-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _FIXED_PITCH, _FORCE_BOLD = 1, 1 << 18
@@ -486,7 +487,11 @@ class _Pieces:
         if 0x20 < code < 0x7F or 0xA0 < code < 0x100:
             guesses[0] += 1
             return chr(code)
-        letter = self._of_codes.of(code) if code < 0x20 and (font in self._mapped or guesses[0]) else ""
+        letter = self._of_codes.of(code)
+        is_in_word = bool(self._piece) and not self._space and self._letters[-1].isalpha()
+        is_of_text = self._mapped.get(font, 0) >= _SURE or guesses[0] >= _BODY_FONT
+        if not letter and (is_in_word or is_of_text):  # in a font of formulas, the codes are of Greek letters
+            letter = TEX_LIGATURES.get(code, "")
         if not letter:
             guesses[1] += 1
             self.unmapped += 1

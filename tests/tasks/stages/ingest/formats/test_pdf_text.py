@@ -44,6 +44,13 @@ def test_letters_are_read_by_the_names_of_their_glyphs_or_counted() -> None:
     assert found.metadata["letters_unmapped"] == 1
 
 
+def test_ligatures_of_tex_are_read_within_words_only() -> None:
+    plain = FONT.replace(b" >>", b" /Encoding << /Differences [11 /g11 /g12 /g13] >> >>")
+    found = read_pdf(one_page(shown(b"(e\013ect de\014ne \013 + \014 = 1)"), font=plain))
+    assert found.text == "effect define + = 1\n"
+    assert found.metadata["letters_unmapped"] == 2
+
+
 def test_numbers_of_glyphs_are_no_text() -> None:
     error = refused(one_page(shown(glyphs("Lorem ipsum dolor sit")), font=NAMELESS))
     assert error.reason == "unreadable-text"
