@@ -55,6 +55,7 @@ REASONS: dict[str, str] = {
     "too-large": "the document is over the limit of max_document_bytes, or its title is over 4096 bytes",
     "too-slow": "reading it takes longer than max_document_seconds; the rows before are kept",
     "unreadable-file": "the file cannot be opened, breaks off, or is over a limit; the rows before are kept",
+    "unreadable-text": "the fonts do not say which letters they show; see corpus.extract.ocr",
 }
 """The reasons why a row or a file is rejected: the values of `reason` in the quarantine table."""
 

@@ -12,4 +12,8 @@ archive, xml, opc       read zip archives and XML, the containers of those forma
 markdown_marks          escapes Markdown markup, and formats code, tables and headings
 markdown_text           writes Markdown, and records where the pages of a file begin
 page_layout, page_ocr   the blocks of a PDF page, from its characters (pdf_text) or its picture (tesseract)
+running_heads           the heads and page numbers of a PDF, which are left out
+ruled_tables            the tables of a PDF page that lines divide (page_drawing)
+right_to_left           Hebrew and Arabic of a PDF in logical order
+glyph_names, plausible_text, typed_text  letters without Unicode, ciphers, and form values of a PDF
 """

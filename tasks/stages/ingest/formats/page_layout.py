@@ -19,11 +19,15 @@ from itertools import pairwise
 from tasks.stages.ingest.formats.pdf_text import Box, Frame, TextRun
 
 _DEPTH = 12
+_LARGE = 1.12  # times the body's size: a heading is at least this large
 _CELL_GAP = 1.05  # em: the minimum gap between cells
 _LEADING = 1.32  # times the usual line distance: a larger distance begins a paragraph
 _INDENT = 0.8  # em
 _TABS = 60  # the maximum number of columns of a table
 _MOST_ROWS = 400  # the maximum number of lines of a table; further lines form another table
+_INITIAL = re.compile(r"[\"'\u201c\u2018\u201e\u00ab\u00bf\u00a1]?\s?[^\W\d_]")
+_MOST_INITIALS = 20  # of a page
+_LONG_CELL = 25  # characters: a cell that may fill its line
 _TRIES = 12  # the maximum number of ends tried for a table
 
 _BULLET = re.compile(
@@ -39,7 +43,7 @@ _HYPHENS = "-\u2010\u00ad"
 _WORD_END = re.compile(r"([^\W\d_]+)[-\u2010\u00ad]$")
 _WORD_START = re.compile(r"^([^\W\d_]+)")
 _AND = frozenset({"and", "or", "und", "oder", "et", "ou", "y", "e", "o", "to", "bis"})
-_WIDE_SCRIPT = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uff60]")
+_WIDE_SCRIPT = re.compile(r"[\u2e80-\u9fff\uf900-\ufaff\uff00-\uff60]")  # Korean has spaces between words
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,10 @@ class BodyStyle:
     size: float
     bold: bool = False
     mono: bool = False
+
+    def is_exceeded_by(self, size: float) -> bool:
+        """Return whether letters of a size are large, as those of headings."""
+        return size >= _LARGE * self.size and size - self.size >= 0.8
 
 
 @dataclass(slots=True)
@@ -95,9 +103,10 @@ class TextLine:
 class PageBlock:
     """A part of a page. kind: paragraph, item, table, code. box: its box on the page as shown.
 
-    lines: the lines of code, or of a paragraph or an item with `\\n` at intentional line ends. marker, depth: an item's
-    Markdown marker and level. page: counted from 1. parts: the second and later parts of a block that spans several
-    columns or pages: the number of lines before each part, and the part's page and box.
+    bold: of a table, whether its first row is. lines: the lines of code, or of a paragraph or an item with `\\n` at
+    intentional line ends. marker, depth: an item's Markdown marker and level. page: counted from 1. parts: the second
+    and later parts of a block that spans several columns or pages: the number of lines or rows before each part, and
+    the part's page and box.
     """
 
     kind: str
@@ -114,6 +123,7 @@ class PageBlock:
     apart: bool = False  # its reading direction differs from the page's
     full: bool = False  # its last line reaches the right edge of its column
     fits: bool = False  # its first line begins at the left edge of its column
+    columns: list[float] = field(default_factory=list)  # where the columns of a table begin
     end: tuple[int, float] | None = None  # the page and bottom of the last part, if there are several parts
 
 
@@ -198,14 +208,70 @@ def _is_marker(text: str) -> bool:
     return _BULLET.fullmatch(text) is not None or text in "-\u2013*" or _NUMBER.fullmatch(text) is not None
 
 
-def blocks_of(frame: Frame, page: int, style: BodyStyle, vocabulary: Collection[str]) -> list[PageBlock]:
-    """Return the blocks of a frame in reading order, with their boxes on the page."""
+def blocks_of(
+    frame: Frame, page: int, style: BodyStyle, vocabulary: Collection[str], tables: Sequence[PageBlock] = ()
+) -> list[PageBlock]:
+    """Return the blocks of a frame in reading order, with their boxes on the page. tables: found by their rulings."""
     blocks: list[PageBlock] = []
-    for column in _columns(frame.pieces, frame, 0):
-        blocks += _Column(lines_of(column), page, style, vocabulary).blocks()
+    beside: list[PageBlock] = []
+    pieces = _with_initials(frame.pieces, style)
+    for table in tables:
+        top, bottom = table.box[1], table.box[3]
+        above = [piece for piece in pieces if piece.base <= top + 0.3 * piece.size]
+        below = [piece for piece in pieces if piece.top >= bottom - 0.3 * piece.size]
+        if len(above) + len(below) < len(pieces):
+            beside.append(table)
+            continue
+        blocks += _blocks(above, frame, page, style, vocabulary)
+        blocks.append(table)
+        pieces = below
+    blocks += _blocks(pieces, frame, page, style, vocabulary)
+    for table in beside:
+        blocks.insert(_place_of(table, blocks), table)
     for block in blocks:
         block.box = frame.on_page(block.box)
     return blocks
+
+
+def _with_initials(pieces: list[TextRun], style: BodyStyle) -> list[TextRun]:
+    """Join initials over several lines, such as a large O, to the line beside their top."""
+    initials = [piece for piece in pieces if piece.size >= 1.8 * style.size and _INITIAL.fullmatch(piece.text)]
+    merged: set[int] = set()
+    for initial in initials[:_MOST_INITIALS]:
+        beside = [
+            piece
+            for piece in pieces
+            if piece.size < 0.6 * initial.size
+            and -0.3 * initial.size < piece.x0 - initial.x1 < 2 * piece.size
+            and initial.top < piece.base <= initial.base + 0.3 * piece.size
+        ]
+        first = min(beside, key=lambda piece: (piece.base, piece.x0), default=None)
+        if first is None or first.base > initial.base - 0.7 * first.size or not first.text[0].isalpha():
+            continue
+        first.text = initial.text.strip() + first.text
+        for piece in beside:
+            piece.x0 = initial.x0
+        merged.add(id(initial))
+    return [piece for piece in pieces if id(piece) not in merged] if merged else pieces
+
+
+def _blocks(
+    pieces: list[TextRun], frame: Frame, page: int, style: BodyStyle, vocabulary: Collection[str]
+) -> list[PageBlock]:
+    return [
+        block
+        for column in _columns(pieces, frame, 0)
+        for block in _Column(lines_of(column), page, style, vocabulary).blocks()
+    ]
+
+
+def _place_of(table: PageBlock, blocks: Sequence[PageBlock]) -> int:
+    """Return where a table belongs that has text beside it: before the first block below it in its column."""
+    left, top, right, bottom = table.box
+    for at, block in enumerate(blocks):
+        if block.box[1] >= bottom - 0.3 * block.size and min(block.box[2], right) > max(block.box[0], left):
+            return at
+    return next((at for at, block in enumerate(blocks) if block.box[1] > top), len(blocks))
 
 
 # Columns.
@@ -631,13 +697,48 @@ class _Column:
 
     def _table(self, lines: Sequence[TextLine]) -> PageBlock:
         bounds = _bounds(lines)
+        rows = [self._row(band, bounds) for band in self._bands(lines, bounds)] or self._rows(lines, bounds)
+        columns = [start for start, _ in bounds]
+        first, box = lines[0], _box_of(lines)
+        return PageBlock("table", [], box, first.size, self._page, first.bold, rows=rows, x0=first.x0, columns=columns)
+
+    def _bands(self, lines: Sequence[TextLine], bounds: Sequence[tuple[float, float]]) -> list[list[TextLine]]:
+        """Return the rows of a table whose cells are over several lines; empty if its rows are not further apart.
+
+        The rows of other tables may stand in groups: there the second line of a cell does not continue a sentence.
+        """
+        close = min(line.gap for line in lines[1:])
+        if close > 1.5 * lines[0].size or any(1.1 * close < line.gap < 1.25 * close for line in lines[1:]):
+            return []
+        bands: list[list[TextLine]] = []
+        for line in lines:
+            if bands and line.gap <= 1.1 * close:
+                bands[-1].append(line)
+            else:
+                bands.append([line])
+        further = small = 0
+        for band in bands:
+            seen: set[int] = set()
+            for line in band:
+                for cell in line.cells:
+                    column = _column_of(cell, bounds)
+                    further += column in seen
+                    small += column in seen and cell.text[:1].islower()
+                    seen.add(column)
+        return bands if len(bands) >= 2 and further and small >= 0.5 * further else []
+
+    def _row(self, lines: Sequence[TextLine], bounds: Sequence[tuple[float, float]]) -> list[str]:
+        texts: list[list[str]] = [[] for _ in bounds]
+        for line in lines:
+            for cell in line.cells:
+                texts[_column_of(cell, bounds)].append(cell.text)
+        return [joined(text, self._vocabulary) for text in texts]
+
+    def _rows(self, lines: Sequence[TextLine], bounds: Sequence[tuple[float, float]]) -> list[list[str]]:
         rows: list[list[str]] = []
         filled_first = sum(_column_of(line.cells[0], bounds) == 0 for line in lines)
         for number, line in enumerate(lines):
-            row = [""] * len(bounds)
-            for cell in line.cells:
-                column = _column_of(cell, bounds)
-                row[column] = f"{row[column]} {cell.text}".strip()
+            row = self._row([line], bounds)
             goes_on = (
                 rows
                 and not row[0]
@@ -645,6 +746,7 @@ class _Column:
                 and filled_first > 0.15 * len(lines)
                 and line.gap < _LEADING * self._leading * line.size
                 and sum(map(bool, row)) < len(bounds)
+                and _continues(rows[-1], row)
             )
             if goes_on:
                 rows[-1] = [
@@ -653,7 +755,20 @@ class _Column:
                 ]
             else:
                 rows.append(row)
-        return PageBlock("table", [], _box_of(lines), lines[0].size, self._page, rows=rows, x0=lines[0].x0)
+        return rows
+
+
+def _continues(row: Sequence[str], below: Sequence[str]) -> bool:
+    """Return whether the cells below may be the second lines of a row: a sentence goes on, or a cell was long."""
+    pairs = [(cell, rest) for cell, rest in zip(row, below, strict=True) if cell and rest]
+    return not pairs or any(
+        rest[0].islower()
+        or rest[0] in "(["
+        or cell[-1] in ",&/-"
+        or cell.count("(") > cell.count(")")
+        or len(cell) >= _LONG_CELL
+        for cell, rest in pairs
+    )
 
 
 def _mark(block: PageBlock) -> None:

@@ -55,6 +55,32 @@ EXPECTED: dict[str, list[str]] = {
     "pptx-row-jitter/row_jitter.pptx": ["Alpha1\n\nBeta2\n\nGamma3\n\nDelta4"],
     "xlsx-textbox/textbox.xlsx": ["tariff by Lindqvist"],
     "xlsx-units-in-format/dates_money.xlsx": ["€1234.50 |", "£1234.50 |", "| 12 kg |", "| 1.2M |", "minus 3", "3.75%"],
+    # PDF
+    "pdf-dropcap/dropcap.pdf": ["Once upon a time", "dark, and no ship came"],
+    "pdf-freetext-annotations/annotated.pdf": ["Approved stamp by Ragnheid"],
+    "pdf-numbered-heads-dropped/chapters.pdf": ["# 2 Lights of the Skerries\n", "# 4 Charts and Pilots\n"],
+    "pdf-numbered-heads-dropped/deck.pdf": ["# Fleet plan 2026\n", "# Fleet plan 2027\n"],
+    "pdf-numbered-heads-dropped/invoices.pdf": ["Invoice 2024-1003\nCustomer: Osterley Wharf"],
+    "pdf-numbered-heads-dropped/records.pdf": ["Patient file 4401\n", "the knee is swollen"],
+    "pdf-numbered-heads-dropped/steps.pdf": ["# Step 1\n", "# Step 3\n"],
+    "pdf-numbered-heads-dropped/totals.pdf": ["Total due: 1517.50 crowns"],
+    "pdf-rtl-reversed/rt.pdf": ["פסקה בעברית עם מילה English באמצע המשפט ומספר 2024 בסופו."],
+    "pdf-rtl-reversed/rtl.pdf": [
+        "# דוח רבעוני של הנמל\n",
+        'סניף 42, הגיש הצעה בסך 1500 ש"ח.',
+        "ميناء الإسكندرية 2024.",
+    ],
+    "pdf-table-wrapped-cells/rt.pdf": ["left burning overnight by the watch on duty | Check all lamps", "| Halvor |"],
+    "pdf-table-wrapped-cells/table_middle.pdf": [
+        "| Station | Keeper | Remark |\n| --- | --- | --- |\n| ST00 |",
+        "| ST03 | Keeper D | Lamp number 3 replaced and the gallery painted in the spring by hands of team T3 and",
+    ],
+    "pdf-table-wrapped-cells/table_pages.pdf": ["| ST23 | Keeper X23 | Lamp replaced", "|\n| ST24 | Keeper Y24 |"],
+    "pdf-table-wrapped-cells/table_top.pdf": ["| ST07 | Keeper H | Lamp number 7 replaced"],
+    "pdf-table-wrapped-cells/table_wrapped_all.pdf": [
+        "| Access for pilots | Weekdays from nine to five | At any hour with a brass key from Eldrid |"
+    ],
+    "pdf-watermark-title/fake_bold.pdf": ["# Notice of Ingimund\n", "DRAFT"],
 }
 """What the text of a file must contain."""
 
@@ -63,6 +89,11 @@ TITLES = {
     # text, titles and front matter
     "markdown-heading-ids/heading_ids.md": "Install",
     "notebook-raw-front-matter/quarto.ipynb": "Quarto Sheldwich",
+    # PDF
+    "pdf-anonymous-title/attachment_title.pdf": "Crew shares",
+    "pdf-anonymous-title/table_plain.pdf": "Crew shares",
+    "pdf-numbered-heads-dropped/deck.pdf": "Fleet plan 2024",
+    "pdf-watermark-title/fake_bold.pdf": "Notice of Ingimund",
 }
 
 # text, titles and front matter

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
-import io
 import os
 import random
 import shutil
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,94 +16,32 @@ import pytest
 from reportlab.lib.pdfencrypt import StandardEncryption
 from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.ttfonts import TTFont
-from reportlab.pdfgen.canvas import Canvas
 
 from indexmill.errors import ConfigurationError
 from schemas.corpus import CorpusSettings, FileExtractSettings
 from tasks.stages.ingest import shard_plan, supervisor
 from tasks.stages.ingest.documents import SourceRow
 from tasks.stages.ingest.formats import tesseract
-from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
-from tasks.stages.ingest.formats.pdf import extract
 from tasks.stages.ingest.readers import read
 from tasks.stages.ingest.source_files import find
 from tasks.stages.ingest.spill import ScanResult
 from tasks.text.markup import visible
-from tests.tasks.stages.ingest.formats.pdf_files import CATALOG, FONT, SHOW, objects, one_page, stream
-
-WIDTH, HEIGHT = 595.0, 842.0
-WORDS = tuple(
-    word
-    for line in (
-        "the pump moves water from the lower basin to the upper one while the gate stays closed and its valve holds",
-        "the pressure that the engineers have measured at noon on every day of the week since the station was opened",
-    )
-    for word in line.split()
+from tests.tasks.stages.ingest.formats.pdf_files import (
+    CATALOG,
+    FONT,
+    HEIGHT,
+    SHOW,
+    WIDTH,
+    WORDS,
+    Paper,
+    made,
+    objects,
+    one_page,
+    prose,
+    read_pdf,
+    refused,
+    stream,
 )
-
-
-class Paper:
-    """A PDF under construction: text at places counted from the upper left corner."""
-
-    def __init__(
-        self, width: float = WIDTH, height: float = HEIGHT, *, encrypt: StandardEncryption | None = None
-    ) -> None:
-        self._sink = io.BytesIO()
-        self.height = height
-        self.canvas = Canvas(self._sink, pagesize=(width, height), invariant=1, encrypt=encrypt, pageCompression=0)
-
-    def put(self, x: float, y: float, text: str, size: float = 10, font: str = "Times-Roman") -> None:
-        self.canvas.setFont(font, size)
-        self.canvas.drawString(x, self.height - y, text)
-
-    def lines(self, x: float, y: float, texts: Sequence[str], size: float = 10, font: str = "Times-Roman") -> float:
-        """Put lines below each other; returns the place of the line after them."""
-        for text in texts:
-            self.put(x, y, text, size, font)
-            y += 1.2 * size
-        return y
-
-    def page(self) -> None:
-        self.canvas.showPage()
-
-    def data(self) -> bytes:
-        self.canvas.save()
-        return self._sink.getvalue()
-
-
-@functools.cache
-def _width(word: str, size: float) -> float:
-    return pdfmetrics.stringWidth(word, "Times-Roman", size)
-
-
-def prose(count: int, first: int = 0, width: float = 220, size: float = 10, start: str = "The") -> list[str]:
-    """So many full lines of words, each as wide as a column."""
-    lines, at, words = [], first, [start]
-    for _ in range(count):
-        length = sum(_width(word, size) + _width(" ", size) for word in words)
-        while (length := length + _width(WORDS[at % len(WORDS)], size) + _width(" ", size)) < width:
-            words.append(WORDS[at % len(WORDS)])
-            at += 1
-        lines.append(" ".join(words))
-        words = []
-    return lines
-
-
-def read_pdf(data: bytes, **limits: int | str) -> Extracted:
-    return extract(io.BytesIO(data), ExtractionLimits(**limits))  # type: ignore[arg-type]
-
-
-def refused(data: bytes, **limits: int | str) -> UnreadableError:
-    with pytest.raises(UnreadableError) as caught:
-        read_pdf(data, **limits)
-    return caught.value
-
-
-def made(draw: Callable[[Paper], object]) -> bytes:
-    paper = Paper()
-    draw(paper)
-    return paper.data()
-
 
 # Reading order.
 
