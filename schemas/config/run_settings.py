@@ -35,6 +35,13 @@ class GateSettings(Settings):
         description="the share of documents that one build may delete without --allow-shrink: nightly deletions are "
         "a few per cent, while a failed mount or export loses a whole source",
     )
+    max_unread_share: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="the share of the corpus' files that no reader takes, by their suffixes; more is refused, unless "
+        "they are ten or fewer",
+    )
 
     @field_validator("methods")
     @classmethod

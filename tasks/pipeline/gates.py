@@ -66,6 +66,16 @@ def refuse_size(change: CorpusChange, max_shrink: float) -> str | None:
     return f"{message}. Nothing was published: fix the source, or delete the documents with --allow-shrink"
 
 
+def refuse_unread(unread: int, read: int, most: float, summary: str) -> str | None:
+    """Return the reason why too large a share of the corpus' files is not read; None if it passes.
+
+    unread: the number of files that no reader takes, described by `summary`. read: the number of files to read.
+    """
+    if unread <= FEW or unread <= most * (unread + read):
+        return None
+    return f"{summary}. Nothing was published: if this is intended, set gates.max_unread_share above {most:g}"
+
+
 def refuse_rights(version: int, before: Access | None, now: Access | None) -> str | None:
     """Return the reason why a build may open documents to more readers than a version does; None if it passes.
 

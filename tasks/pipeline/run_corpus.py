@@ -67,6 +67,7 @@ class RunCorpus:
         """Find the files; raises ConfigurationError, BadInput or GateRefused if there are none to read."""
         self._sources = self._find_files()
         self._refuse_rights()
+        self._refuse_unread(self._sources)
         self._runner.report.corpus_files = self._digest_of_files(self._sources)
         if not self._sources.files:
             self._refuse_shrink(gates.CorpusChange(*self._before(), now=0, empty=self._sources.empty))
@@ -429,6 +430,13 @@ class RunCorpus:
         if parent is None:
             return 0, 0
         return parent.version, parent.manifest.corpus.documents if parent.manifest else None
+
+    def _refuse_unread(self, sources: SourceFiles) -> None:
+        """Raise GateRefused if no reader takes most of the corpus' files."""
+        most = self._configuration.gates.max_unread_share
+        why = gates.refuse_unread(sources.files_unread, len(sources.files), most, sources.summary)
+        if why is not None:
+            raise GateRefused(why)
 
     def _refuse_rights(self) -> None:
         """Raise GateRefused if documents would open to more readers than in the previous version."""

@@ -578,3 +578,16 @@ def test_files_are_compared_with_those_of_the_last_version_once_in_a_night(
     folder.write("doc-0004.md", "# Changed\n\nBruno of Vell left.\n")
     folder.night()
     assert len(compared) == 2
+
+
+def test_a_folder_whose_files_no_reader_takes_is_refused_until_their_suffix_has_a_format(folder: Folder) -> None:
+    for number in range(13):
+        folder.write(f"pages/{number}.page", f"Page {number} of the guide.")
+    folder.write("tool.py", "print()")
+    with pytest.raises(GateRefused, match=r"13 \.page, 1 \.py, such as .*corpus\.formats.*max_unread_share above 0\.5"):
+        folder.night()
+    folder.chosen["gates"] = {"max_unread_share": 0.6}
+    assert (folder.night().documents, folder.read) == (12, (12, 0))
+    folder.chosen["gates"] = {}
+    folder.chosen["corpus"]["formats"] = {".page": "text"}
+    assert (folder.night().documents, folder.read) == (25, (13, 12))

@@ -172,6 +172,11 @@ class SourceFiles:
         return sum(group.files for group in self.passed_over)
 
     @property
+    def files_unread(self) -> int:
+        """The number of files whose suffix no reader takes; code and others that must be asked for do not count."""
+        return sum(group.files for group in self.passed_over if group.suffix not in SUFFIXES)
+
+    @property
     def summary(self) -> str:
         """One line about the files that no reader takes; empty if there are none."""
         if not self.passed_over:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from indexmill.evaluate.recall import Question
 from schemas.config import GateSettings
-from tasks.pipeline.gates import CorpusChange, refuse_quality, refuse_size
+from tasks.pipeline.gates import CorpusChange, refuse_quality, refuse_size, refuse_unread
 from tasks.pipeline.quality import MOST_QUESTIONS, GoldMeasurement, Miss, Quality, RecallComparison, compare
 from tests.deep import examples
 
@@ -49,6 +49,17 @@ def test_a_silent_source_may_take_nothing_away() -> None:
         "Nothing was published: fix the source, or delete the documents with --allow-shrink"
     )
     assert refuse_size(CorpusChange(7, 100, 101, empty=("a",)), 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("unread", "read", "most", "refused"),
+    [(952, 2, 0.5, True), (952, 2, 1.0, False), (50, 50, 0.5, False), (51, 50, 0.5, True), (10, 0, 0.0, False)],
+)
+def test_a_corpus_of_mostly_unread_files_is_refused(unread: int, read: int, most: float, refused: bool) -> None:
+    why = refuse_unread(unread, read, most, "952 files are not read")
+    advice = f"if this is intended, set gates.max_unread_share above {most:g}"
+    expected = f"952 files are not read. Nothing was published: {advice}"
+    assert why == (expected if refused else None)
 
 
 def quality(now: float, before: float | None = None) -> Quality:
