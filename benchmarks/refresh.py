@@ -123,7 +123,7 @@ def full_build(state: Path, store: Path, documents: int, folder: Path) -> Timed:
         _, timed = build(store, write_night(state, 0, folder, documents, _NIGHTS))
         record.write_text(json.dumps({**asdict(timed), "docs": documents, "machine": describe_machine()}) + "\n")
     if not record.exists():
-        raise SystemExit(f"{record}, the times of the full build, is missing: name a store that does not exist yet")
+        raise SystemExit(f"{record} with the times of the full build is missing: give a store that does not exist yet")
     recorded = json.loads(record.read_text())
     if recorded["docs"] != documents:
         raise SystemExit(f"{store} was built with --docs {recorded['docs']}: use that, or a new store")

@@ -84,7 +84,7 @@ def list_corpus(
         if not listed:
             empty.append(name_of_source(place))
     if not files and not allow_none:
-        raise BadInput(f"no corpus file found in {', '.join(empty)}; see also include and exclude")
+        raise BadInput(f"no corpus file found in {', '.join(empty)}; check `include` and `exclude`")
     refuse_same_id(files)
     files = with_distinct_names(files, _full_name)
     files = with_distinct_names(files, _unique_name)  # two queries of a database, or two branches of a repository
@@ -123,7 +123,8 @@ def _refuse_twice(places: Sequence[SourceSettings]) -> None:
     for place in places:
         if times[source_key(place)] > 1:
             raise BadInput(
-                f"{name_of_source(place)} is named twice in the corpus; name it once, or give each its own name"
+                f"{name_of_source(place)} occurs twice in the corpus: remove one, or, for databases and change feeds, "
+                "give each a different `name`"
             )
 
 
