@@ -39,7 +39,7 @@ STAGES = ("resolve", "zoom_links", "zoom_graph", "check")
 
 @dataclass
 class Usage:
-    """The usage of a process tree: peak bytes, and total CPU seconds."""
+    """The resource usage of a process tree: peak memory in bytes, and total CPU seconds."""
 
     private: int = 0
     mapped: int = 0

@@ -42,7 +42,7 @@ with indexmill.open(sys.argv[1]) as snapshot:
 
 
 def edited(source: Path, target: Path, count: int) -> None:
-    """Write the corpus with one more sentence at the end of ``count`` documents, which are evenly spread."""
+    """Write the corpus with one more sentence at the end of ``count`` evenly spaced documents."""
     rows = read_rows(source)
     step = max(len(rows) // count, 1)
     for number in range(0, min(count * step, len(rows)), step):

@@ -81,14 +81,14 @@ def embedded(store: Path, version: int) -> set[tuple[str, ...]]:
     with indexmill.open(store, version=version) as snapshot:
         documents = snapshot.table("documents", ["document_id", "title"]).to_pydict()
         titles = dict(zip(documents["document_id"], documents["title"], strict=True))
-        titled = manifest_of(store, version).configuration["split"]["title_in_passage"]  # type: ignore[index,call-overload]
+        titled = snapshot.manifest.configuration["split"]["title_in_passage"]  # type: ignore[index,call-overload]
         passages = {
             row["passage_id"]: (embedded_text(titles[row["document_id"]], row["text"]) if titled else row["text"])
             for row in snapshot.table("passages", ["passage_id", "document_id", "text"]).to_pylist()
         }
         sentences = snapshot.table("sentences").to_pylist()
         # A build does not embed every name; the packs list the keys of the embedded names.
-        keys = {int(key) for keys in snapshot.vectors("names", "entity_keys") for key in keys}
+        keys = {int(key) for pack in snapshot.vectors("names", "entity_keys") for key in pack}
         entities = snapshot.table("entities", ["entity_id", "name"]).to_pydict()
     names = zip(NameIndex.keys(entities["entity_id"]).tolist(), entities["name"], strict=True)
     spans = {(passages[row["passage_id"]], str(row["start"]), str(row["end"])) for row in sentences}
@@ -123,7 +123,7 @@ def full_build(state: Path, store: Path, documents: int, folder: Path) -> Timed:
         _, timed = build(store, write_night(state, 0, folder, documents, _NIGHTS))
         record.write_text(json.dumps({**asdict(timed), "docs": documents, "machine": describe_machine()}) + "\n")
     if not record.exists():
-        raise SystemExit(f"{record}, the times of the full build, is missing: name a store that does not exist yet")
+        raise SystemExit(f"{record} with the times of the full build is missing: give a store that does not exist yet")
     recorded = json.loads(record.read_text())
     if recorded["docs"] != documents:
         raise SystemExit(f"{store} was built with --docs {recorded['docs']}: use that, or a new store")

@@ -4,8 +4,8 @@
 
 The library answers all questions in batches of 64, encoding included, in its own process: its rate is the reference.
 Then 1, 16 and 64 clients in another process query the real server over real connections, each one question after
-another. Library and server take turns, round by round; prints the medians, with the share of the library's rate. k = 5,
-without explanations. All run on the same cores, so the server's share also pays for the clients.
+another. Library and server take turns, round by round. The medians are printed, also as shares of the library's rate.
+Requests have k = 5 and no explanations. All run on the same cores, so the server's figure includes the clients' cost.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ def publish_candidate(store: Store, run_id: str, *, note: str = "", clock: Clock
     candidate = runs.read_run(store, run_id, clock=clock)
     if candidate.candidate is None:
         raise BadInput(
-            f"run {run_id} ended as {candidate.state!r} and has no candidate: only a version that a gate refused "
-            "after it was built can be published by hand; `indexmill runs` lists them"
+            f"run {run_id} ended as {candidate.state!r} and has no candidate: only versions that a gate refused "
+            "after they were built can be published by hand; `indexmill runs` lists them"
         )
     digest, parent = candidate.candidate, candidate.start.parent
     report = candidate.end.report if candidate.end is not None else {}

@@ -47,7 +47,7 @@ class Observed:
             self._lineage.started(record.run_id)
 
     def ended(self, error: BaseException | None) -> None:
-        """Report the end of the run, after its record was written."""
+        """Report the end of the run, once its record has been written."""
         with self._harmlessly():
             self._report(error)
 

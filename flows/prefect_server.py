@@ -169,9 +169,9 @@ class PrivateServer:
 
     def _answers_within(self, seconds: float) -> bool:
         """Return True if the server answers. After a pause of the machine, the server gets another attempt."""
-        deadline, attempts_left = time.monotonic() + seconds, True
-        while attempts_left and not self._closed.is_set() and self._process.poll() is None:
-            attempts_left = time.monotonic() < deadline
+        deadline, is_last = time.monotonic() + seconds, False
+        while not is_last and not self._closed.is_set() and self._process.poll() is None:
+            is_last = time.monotonic() >= deadline
             if answers(self.url, self.password):
                 return True
             time.sleep(0.1)

@@ -75,7 +75,7 @@ def quality_page(order: Order) -> str | None:
 
 
 def cost_page(order: Order) -> str | None:
-    """Return the page of the cost of models behind endpoints, by stage and against any plan; None without either."""
+    """Return the page of model costs by stage, and of planned and actual figures; None if the run has neither."""
     if order.run is None:
         return None
     report, plan = order.run.build.report, order.run.record.plan

@@ -138,7 +138,7 @@ class StageAtWork:
 
     @property
     def finished(self) -> float:
-        """The finished parts, with the shares of those in progress."""
+        """The number of finished parts, plus the shares of those in progress."""
         return min(self.done + sum(part.share for part in self._at_work.values()), self.parts)
 
     @property

@@ -73,7 +73,7 @@ def recorded_ends() -> Iterator[deque[str]]:
 
 
 class PrivateCluster(LocalCluster):
-    """A scheduler and worker processes of this machine. ends: messages about ended processes, updated live."""
+    """A scheduler and worker processes on this machine. ends: messages about ended processes, updated live."""
 
     def __init__(self, ends: deque[str], **options: Any) -> None:
         self.ends = ends

@@ -65,7 +65,7 @@ def init_folder(path: Path | str) -> FolderStore:
     """
     root = _root(path)
     if not is_utf8(str(root)):
-        raise ConfigurationError(f"the path of the store is not UTF-8, which records need: {utf8_name(str(root))}")
+        raise ConfigurationError(f"records need a store path in UTF-8; this one is not: {utf8_name(str(root))}")
     with contextlib.suppress(SnapshotNotFound):
         return FolderStore(root)
     _check_no_file(root)

@@ -86,7 +86,7 @@ class Lineage(Record):
         return cls(entries=tuple(entries))
 
     def candidates(self, stage: str, row_space: str, shard: str) -> list[LineageEntry]:
-        """Return the parts that may have rows for a shard: same row space, overlapping prefix, the nearest first."""
+        """Return the parts that may have rows for a shard, nearest first: same row space, overlapping prefix."""
         ranked = [
             ((distance, entry.shard, entry.key), entry)
             for entry in self.entries

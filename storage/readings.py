@@ -45,7 +45,7 @@ class ReadingRecord(Record):
 
 
 def put_reading(store: Store, run_id: str, record: ReadingRecord) -> None:
-    """Record the reading of a run, or replace it: readers see the old or the new record."""
+    """Record the reading of a run, or replace it: others see either the old or the new record."""
     name, data = run_name(run_id, _NAME), record.to_bytes()
     if not store.create(name, data):
         store.replace(name, data)

@@ -130,7 +130,7 @@ def _ours(existing: Ref, ref: Ref, store: Store) -> Ref:
         return existing
     raise LeaseLost(
         f"run {existing.run_id} published version {existing.version} of {store.url} at {existing.created}, before this "
-        f"run ({ref.run_id}) could; nothing is lost: run it again to build on that version"
+        f"run ({ref.run_id}) did. Nothing is lost: repeat the command to build on that version"
     )
 
 

@@ -37,6 +37,7 @@ _MOST_LATER_RUNS = 32
 _EARLIER_RUNS = 2
 """The maximum number of runs since a version was published, and the number of runs before its own, whose records are
 read to check whether receipts were replaced. Each takes two sequential reads."""
+_IDLE = ("unchanged", "done")  # the states of runs that made no parts
 
 Ending = Literal["published", "unchanged", "done", "failed", "interrupted", "refused", "budget", "superseded"]
 """The outcomes of a run. Exit codes, in order: 0, 0 (nothing to do), 0 (publishes nothing), 1 or 2, 130, 3, 4, 5."""
@@ -244,12 +245,11 @@ def list_runs(
 def unpublished_runs(store: Store) -> frozenset[str]:
     """Return the runs that did not publish and may have made parts, except runs with nothing to do."""
     published = {ref.run_id for ref in refs.history(store)}
-    ends = {run_id: (run_name(run_id, "end"), names) for run_id, names in _by_run(store).items()}
     return frozenset(
         run_id
-        for run_id, (end, names) in ends.items()
+        for run_id, names in _by_run(store).items()
         if run_id not in published
-        and not (end in names and get_record(store, end, RunEnd).state in ("unchanged", "done"))
+        and not ((end := run_name(run_id, "end")) in names and get_record(store, end, RunEnd).state in _IDLE)
     )
 
 

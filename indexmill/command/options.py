@@ -124,7 +124,9 @@ class Options:
 
         if self.run is not None:
             if (self.version, self.alias, self.manifest) != (None, None, None):
-                raise BadInput("--run names a candidate, not a version: it excludes VERSION, --alias and --manifest")
+                raise BadInput(
+                    "--run names a candidate, not a version: it cannot be combined with VERSION, --alias or --manifest"
+                )
             store = self.store_path()
             with Waiting(f"opening the candidate of run {self.run} in {store}", only_terminals=True):
                 return self._with_encoder(open_candidate(store, self.run, processes))

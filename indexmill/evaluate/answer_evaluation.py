@@ -127,7 +127,7 @@ def evaluate_answers(
 
 
 def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Mapping[str, AnswerOptions]) -> dict[str, Bill]:
-    """Return an upper bound of each method's cost, without repairs and lost calls. Raises as ``evaluate_answers``."""
+    """Return an upper bound on each method's cost without repairs and lost calls. Raises like ``evaluate_answers``."""
     batches = _batches(snapshot, questions, methods)
     bills = {}
     for name, method_options in methods.items():

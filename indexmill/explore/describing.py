@@ -22,7 +22,7 @@ _UNSEEN = re.compile("[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2028
 
 
 class Key(NamedTuple):
-    """A node before it is described, by kind and row. The kind ``other`` is any other hit; its row is its rank."""
+    """A node's kind and row, before it is described. For the kind ``other`` (any other hit), the row is its rank."""
 
     kind: Literal["passage", "entity", "community", "other"]
     row: int

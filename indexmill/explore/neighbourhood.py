@@ -64,7 +64,7 @@ def neighbourhood(
     possible = {"an entity": entity, "a community": community, "a question": question}
     starts = [name for name, value in possible.items() if value is not None]
     if len(starts) > 1:
-        raise BadInput(f"{' and '.join(starts)} are given; expected one start")
+        raise BadInput(f"{' and '.join(starts)} are given; give only one of them")
     if method is not None and question is None:
         raise BadInput("a method is given without a question; it only determines how a question's hits are retrieved")
     if not 1 <= nodes <= MOST_NODES:

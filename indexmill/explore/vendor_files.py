@@ -49,10 +49,10 @@ def _checked(name: str, expected: str) -> str:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}; reinstall indexmill") from error
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror or error}; reinstall indexmill") from error
     digest = hashlib.sha256(data).hexdigest()
     if digest != expected:
         raise ConfigurationError(
-            f"{path}: has the SHA-256 {digest}; expected {expected}: the file was changed, reinstall indexmill"
+            f"{path} has the SHA-256 {digest}; expected {expected}: the file was changed, reinstall indexmill"
         )
     return data.decode("utf-8")

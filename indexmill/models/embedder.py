@@ -403,7 +403,7 @@ def _chunks(texts: Sequence[str]) -> Iterator[list[str]]:
 
 
 def readable(text: str) -> str:
-    """Replace each lone surrogate, which UTF-8 cannot encode, by a question mark."""
+    """Replace each lone surrogate, which UTF-8 cannot encode, with a question mark."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

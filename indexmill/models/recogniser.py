@@ -574,7 +574,7 @@ _SPACY_KINDS: Mapping[str, Kind] = {
 
 
 class WordListRecogniser:
-    """The deterministic double for tests: finds the listed names where they occur as whole words."""
+    """A deterministic test double: finds the listed names where they occur as whole words."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = sorted(set(names))

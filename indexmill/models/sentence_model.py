@@ -181,7 +181,7 @@ def _from_hub(name: str) -> ModelFiles:
 
 def _whole(files: ModelFiles) -> ModelFiles:
     """Return the model's files; raises ModelUnavailable if a required file is missing."""
-    expected = "a sentence-transformers model with safetensors weights has it"
+    expected = "it is part of every sentence-transformers model with safetensors weights"
     if not (files.folder / "modules.json").is_file():
         raise ModelUnavailable(f"{files.folder / 'modules.json'}: missing; {expected}")
     if not any(path.parent == files.reading for path in files.weights):

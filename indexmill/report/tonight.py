@@ -85,7 +85,7 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Tonight:
-    """The run of a version. changes: None if there is nothing to compare with; ``unknown`` says why.
+    """The run that published a version. changes: None if there is nothing to compare with; ``unknown`` says why.
 
     run: None if there is no record; ``no_run`` says why. titles: titles by document id, for missed questions.
     """
@@ -98,7 +98,7 @@ class Tonight:
 
 
 def tonight(store: StoreReader | None, snapshot: Snapshot) -> Tonight:
-    """Collect facts about the run of an opened version. store: None for an exported folder. Raises CorruptBlob."""
+    """Collect facts about the run that published a version. store: None for an exported folder. Raises CorruptBlob."""
     if store is None or snapshot.ref is None:
         return Tonight(None, "An exported folder contains only one version.", None, "It has no run records.", {})
     run, why = read_run(store, snapshot.ref.run_id)

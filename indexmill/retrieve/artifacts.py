@@ -229,7 +229,7 @@ class Artifacts:
 
     @cached_property
     def dimensions(self) -> int | None:
-        """The length of a passage's vector; None if the snapshot has no vectors."""
+        """The number of dimensions of a passage's vector; None if the snapshot has no vectors."""
         shards = self.vectors("vectors", "passages")
         return int(shards[0].shape[1]) if shards else None
 

@@ -48,8 +48,9 @@ Scores = npt.NDArray[np.float32]
 class Beside(NamedTuple):
     """Secondary vectors, whose weighted inner products are added to those of the rows.
 
-    shards: ``(n, d)`` arrays of unit or zero vectors, or of directions, numbered consecutively. rows: ``(n_rows,)``,
-    the secondary vector of every row. weight: the factor of its inner product with the question.
+    shards: ``(n, d)`` arrays of unit or zero vectors, as float32 or in the encoding of `directions`, numbered
+    consecutively across shards. rows: ``(n_rows,)``, for every row the number of its secondary vector. weight: the
+    factor by which a secondary vector's inner product with the question is multiplied.
     """
 
     shards: Sequence[Vectors]

@@ -164,9 +164,9 @@ def link_nearest(
 ) -> list[Links]:
     """Add to the links of each question the entities whose name vectors are nearest to its unknown names.
 
-    vectors: ``(n, d) float32`` arrays of the names of the entities ``rows`` (None for all). least: the minimum
-    similarity of a nearest name. named: canonical names of each question, besides those that the rules recognise.
-    counts: returns True for the rows that may be linked; None for all.
+    vectors: ``(n, d) float32`` arrays with the vectors of entity names. rows: the entity of each vector; None if the
+    vectors cover all entities in order. least: the minimum similarity of a nearest name. named: canonical names of each
+    question, besides those that the rules recognise. counts: tells which rows may be linked; None for all.
     """
     unknown = []
     for question, links, given_names in zip(questions, linked, named or [()] * len(questions), strict=True):

@@ -30,7 +30,7 @@ class _Waiting(Generic[R]):
 
 
 class MicroBatcher(Generic[R]):
-    """Groups questions into batches. Thread-safe; a forked child starts without waiting questions."""
+    """Groups questions into batches. Thread-safe; a forked child starts with no questions waiting."""
 
     def __init__(self, most: int) -> None:
         """Start with no questions. most: the maximum number of questions per batch."""

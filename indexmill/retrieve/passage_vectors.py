@@ -55,7 +55,8 @@ class Titles:
         joined = artifacts.assembled("titles.1", lambda: {"vectors": np.concatenate(list(vectors))})["vectors"]
         if joined.shape[1] != artifacts.dimensions:
             raise CorruptBlob(
-                f"{artifacts.path}: titles have {joined.shape[1]} dimensions; passages have {artifacts.dimensions}"
+                f"{artifacts.path}: title vectors have {joined.shape[1]} dimensions; "
+                f"passage vectors have {artifacts.dimensions}"
             )
         return [joined]
 

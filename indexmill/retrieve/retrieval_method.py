@@ -218,7 +218,7 @@ def parameters_of(artifacts: Artifacts, family: str, parameters: type[P]) -> P:
 
 
 def override_parameters(setting: P, changes: Mapping[str, object], argument: str = "parameters=") -> P:
-    """Replace some parameters of a method, a dataclass, for one retrieval. argument: the name of ``changes`` in errors.
+    """Replace some of a method's parameters (a dataclass) for one retrieval. argument: names ``changes`` in errors.
 
     Raises BadInput for an unknown parameter and for an invalid value, such as True or the string "0.5" for a number.
     """

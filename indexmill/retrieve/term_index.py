@@ -127,7 +127,7 @@ class _Field:
         return changed
 
     def find(self, keys: npt.NDArray[np.uint64]) -> tuple[Rows, Rows]:
-        """Find the start and the number of each term's postings: ``(n_terms,)``."""
+        """Find the start and the count of each term's postings, each ``(n_terms,)``."""
         at, present = positions(keys, self._keys)
         firsts, sizes = np.zeros((2, len(keys)), np.int64)
         firsts[present] = self._indptr[at[present]]

@@ -24,7 +24,7 @@ def canonical_json(value: Any) -> bytes:
 def strict_json(data: str | bytes) -> Any:
     """Parse untrusted JSON, a string or UTF-8 bytes.
 
-    Raises ValueError for invalid JSON, and for input that Python's parser accepts: a duplicate name in an object, NaN,
+    Raises ValueError for invalid JSON, and for input that Python's parser accepts: a duplicate key in an object, NaN,
     infinities, a number out of range, a lone surrogate, and nesting too deep for a parser.
     """
     text = data.decode("utf-8") if isinstance(data, bytes) else data
@@ -49,7 +49,7 @@ def json_object(data: str | bytes) -> dict[str, Any] | None:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) != len(pairs):
-        raise ValueError("an object has a duplicate name")
+        raise ValueError("an object has a duplicate key")
     return value
 
 

@@ -239,7 +239,7 @@ class StoreReader:
         try:
             ended = self._record(Candidate, run_name(run, "end"), MANIFEST_BYTES)
         except (NotFound, ValueError):
-            raise SnapshotNotFound(f"{self.url} has no run {run} that has ended; `indexmill runs` lists them") from None
+            raise SnapshotNotFound(f"{self.url} has no finished run {run}; `indexmill runs` lists the runs") from None
         if ended.state != "refused" or ended.manifest is None:
             raise SnapshotNotFound(
                 f"run {run} of {self.url} has no candidate: it ended as {ended.state!r}, and only a run that a gate "

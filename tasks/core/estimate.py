@@ -108,10 +108,11 @@ class EncoderTexts:
 class Estimate:
     """The expected rows and cost of a part.
 
-    rows: the number of rows of outputs, by name, if the estimate of a later stage needs it; includes every output
-    `<name>/<label>`. counts: the counts of the run's report that are known exactly (`vectors_made`, `vectors_reused`).
-    llm: the use of language models. texts: the texts for an encoder behind an endpoint. stand_ins: blobs of the plan's
-    own store that later stages read instead of outputs, by name. guessed: True if these may differ from the outputs.
+    rows: the number of rows of outputs, by name: only of those that a later stage's estimate needs, but always of every
+    output `<name>/<label>`. counts: the counts of the run's report that are known exactly (`vectors_made`,
+    `vectors_reused`). llm: the use of language models. texts: the texts for an encoder behind an endpoint. stand_ins:
+    blobs of the plan's own store that later stages read instead of outputs, by name. guessed: True if these may differ
+    from the outputs.
     """
 
     rows: Mapping[str, Range] = field(default_factory=dict)

@@ -71,7 +71,7 @@ def _makers_of(stage_input: Input, stage: str, makers: Mapping[str, Mapping[str,
     stages = makers.get(stage_input.source, {})
     if stage_input.stage:
         if stage_input.stage not in stages:
-            raise LookupError(f"{stage} reads {stage_input.source!r} of {stage_input.stage}, which does not make it")
+            raise LookupError(f"{stage} reads {stage_input.source!r} of {stage_input.stage}, which has no such output")
         return {stages[stage_input.stage]}
     if not stages:
         hint = _hint(stage_input.source, list(makers))

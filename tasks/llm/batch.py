@@ -1,6 +1,6 @@
-"""Calls through the endpoint's Batch API, made before a stage's own calls by filling the ledger: cheaper, but slower.
+"""Calls through the endpoint's Batch API, which fill the ledger before a stage makes its own: cheaper, but slower.
 
-Questions of a stage without an answer in the store are written to files, uploaded, and answered by the endpoint within
+A stage's questions that have no answer in the store are written to files, uploaded, and answered by the endpoint within
 a day. The answers go through the same checks into the same ledger. Unanswered questions may go into another batch; the
 stage sends the rest directly, including questions with an unusable answer. `tasks.llm.batch_steps` ensures that no
 question is in two paid batches.

@@ -189,7 +189,7 @@ class PaidCalls:
         self.counts[self.prefix + name] += number
 
     async def _sleep(self, seconds: float) -> None:
-        """Wait before a retry; raises immediately when calls end, here or on another worker."""
+        """Wait before a retry; raises as soon as no more calls may start, because of this worker or any other."""
         await self.unless_stopped(_unless(self._slept(seconds), self.quota.ended()))
 
     async def _slept(self, seconds: float) -> None:

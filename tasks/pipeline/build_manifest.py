@@ -74,9 +74,9 @@ def manifest_of(run: CorpusRun) -> Manifest:
         )
     )
     published = run.configuration.published()
-    counted = ["sentences", "mentions", "entities"]
-    counted += EXTRACTION if run.configuration.extracts else ()
-    counted += ("described", "related") if run.configuration.describes else ()
+    tables = ["sentences", "mentions", "entities"]
+    tables += EXTRACTION if run.configuration.extracts else ()
+    tables += ("described", "related") if run.configuration.describes else ()
     return Manifest(
         minimum_reader_version=READER_VERSION,
         corpus=Corpus(
@@ -85,7 +85,7 @@ def manifest_of(run: CorpusRun) -> Manifest:
             passages=sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith("passages/")),
             counts={
                 table: sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith(table + "/"))
-                for table in counted
+                for table in tables
             },
         ),
         configuration=published,

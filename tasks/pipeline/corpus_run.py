@@ -117,8 +117,8 @@ class CorpusRun(BaseRun, PartRunner):
     def scan(self) -> None:
         """Read the corpus and divide it into shards; raises if a gate refuses it."""
         makers = self._makers.values() if self.store.list(poison_prefix()) else ()
-        poisoned = [record for maker in makers for record in poison.scan(self.store, maker)]
-        self.corpus.read(poisoned, again=self._attempt > 0)
+        records = [record for maker in makers for record in poison.scan(self.store, maker)]
+        self.corpus.read(records, again=self._attempt > 0)
 
     def ingest(self) -> None:
         self.corpus.take_all()

@@ -410,10 +410,10 @@ def test_a_candidate_is_read_by_the_run_that_left_it(kept: Place, capsys: pytest
     assert command("show", "--run", run) == 0
     assert command.out.startswith(f"candidate of run {run}, not published\n  manifest ")
     for argv, said in (
-        (("query", "x", "--run", run, "--snapshot", "1"), "it excludes VERSION, --alias and --manifest"),
-        (("query", "x", "--run", "never"), "has no run never"),
+        (("query", "x", "--run", run, "--snapshot", "1"), "it cannot be combined with VERSION, --alias or --manifest"),
+        (("query", "x", "--run", "never"), "has no finished run never"),
         (("show", "--run", runs.list_runs(open_folder(kept.root))[0].run_id), "it ended as 'published'"),
-        (("show", "--run", "../../etc"), "has no run"),
+        (("show", "--run", "../../etc"), "has no finished run"),
     ):
         assert command(*argv) == 2
         assert said in command.err

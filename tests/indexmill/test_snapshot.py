@@ -207,7 +207,7 @@ def test_what_no_version_publishes_opens_by_its_manifest_and_by_the_run_that_lef
             assert (snapshot.version, snapshot.ref) == (None, None)
             hit = snapshot.retrieve("two", k=1)[0]
             assert (hit.document_ids, hit.version) == (("b",), None)
-    for run, message in (("early", "has no candidate"), ("failed", "ended as 'failed'"), ("none", "has no run none")):
+    for run, message in (("early", "has no candidate"), ("failed", "ended as 'failed'"), ("none", "no finished run")):
         with pytest.raises(SnapshotNotFound, match=message):
             open_candidate(tmp_path, run)
 

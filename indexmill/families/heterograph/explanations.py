@@ -13,9 +13,10 @@ from indexmill.retrieve.matrices import Rows, Scores
 
 
 class Through(NamedTuple):
-    """The flow into some nodes, sorted by node and descending amount, ties by row of the sender.
+    """The flows into the given nodes, sorted by node and descending amount, ties by row of the sender.
 
-    places: the position of each flow's node, ascending. senders: rows. amounts: what each adds to the node's score.
+    places: each flow's node, as its position among these nodes, ascending. senders: rows. amounts: what each flow adds
+    to the node's score.
     """
 
     places: Rows

@@ -187,7 +187,7 @@ class HeterographNodes:
         keys = NameIndex.keys([source, target])
         at, is_entity = positions(keys, self._entity_keys)
         if not is_entity.all():
-            raise CorruptBlob(f"{self._path}: a relation has an end that is not an entity of the graph")
+            raise CorruptBlob(f"{self._path}: one end of a relation is not an entity of the graph")
         ends = self._labels.shown(self._rows[at + self.graph.rows("N").start].astype(np.int64), readable)
         return relation_text(ends[0], wording, ends[1])
 

@@ -45,13 +45,13 @@ _EXPLAINED = 5  # the maximum number of nodes under ``through`` in a hit's expla
 
 @dataclass(frozen=True)
 class _EntryPoints:
-    """The entries of questions into the graph.
+    """Where each question enters the graph.
 
     names: canonical names of each question. near: rows of the nearest nodes; cosines: parallel to near. starts: the
     entries of each question, found by name and by vector. weighted: the same entries with weights; empty for ``paper``.
-    allowed, names_allowed: masks of the nodes, and of the names and overviews, that take part. readable: the passages
-    that the user may read. showable: a mask of the nodes that the user may see. In these four masks, None stands for
-    all.
+    allowed, names_allowed: masks of the nodes, and of the names and overviews, that take part. readable: a mask of the
+    passages that the user may read. showable: a mask of the nodes that the user may see. In these four masks, None
+    stands for all.
     """
 
     names: Sequence[Sequence[str]]

@@ -63,7 +63,7 @@ def _table(
 
 
 def _nodes(artifacts: Artifacts, kind: str) -> npt.NDArray[np.int64]:
-    """Return the node of each row of the table of a kind; raises CorruptBlob if a row has none."""
+    """Return the node of each row in the table of nodes of ``kind``; raises CorruptBlob if a row has none."""
     arrays = artifacts.arrays(GRAPH)
     first, last = arrays["offsets"][KINDS.index(kind) :][:2].tolist()
     rows = arrays["rows"][first:last]

@@ -26,8 +26,8 @@ class TriGraphArrays:
     passages: shards ``(n, d) float32`` with the unit vectors of all passages. sentences: the same for sentences. names:
     finds entities by canonical name. name_rows: the entities that have a name vector, ascending (None for all).
     name_vectors: the vectors of their names; other names are not removed from the question's vector. sentence_passage:
-    ``(n_sentences,)``, ascending, the passage of each sentence; without it wide entities pass nothing on. near: finds
-    the nearest passages; None to find them only by their vectors.
+    ``(n_sentences,)``, ascending, the passage of each sentence; without it, entities above `widest_entity` pass nothing
+    on. near: finds the nearest passages; None to find them only by their vectors.
     """
 
     passages: Sequence[Vectors]

@@ -133,7 +133,7 @@ class ZoomGraphArrays:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The scope of a call, and the matrix M without excluded documents and entities that occur only in these.
+    """What a call may use, and the matrix M without excluded documents and entities that occur only in them.
 
     passages, documents: masks; None for all. counts: the usable passages per document. count: the number of documents.
     """

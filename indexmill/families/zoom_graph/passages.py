@@ -141,8 +141,8 @@ def ranked_documents(
     """Rank the k best documents of each question by coarse score, then by similarity.
 
     similar: the similarities of the same questions. agreeing: ``(n_questions,)``, True if scores are weighted by
-    agreement with the open question. odds: the odds that the question's names do not explain it; the higher, the more
-    agreement counts.
+    agreement with the open question. odds: for each question, the odds that its names do not explain it; the higher,
+    the more agreement counts.
     """
     setting, count = graph.parameters, len(agreeing)
     asking, rows, scores = walked.below(len(graph.vectors))

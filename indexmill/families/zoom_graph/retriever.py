@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
-    """Open the snapshot's graph over mapped arrays. Raises CorruptBlob; ConfigurationError for an unknown parameter."""
+    """Open the snapshot's graph, memory-mapped. Raises CorruptBlob; ConfigurationError for an unknown parameter."""
     links = mention_links_of(artifacts)
     documents, contained_in = links.documents()
     titles: npt.NDArray[Any] = np.empty(0, np.uint8) if documents.counts is None else documents.counts

@@ -236,7 +236,7 @@ class _Followed:
         self._lengths = np.concatenate([self._lengths, lengths])
 
     def flow(self, passed: Scores, length: int) -> Scores:
-        """Compute the flow into each number below ``length``. passed: what each node passes on per unit of weight."""
+        """Compute the flow into the first ``length`` numbered nodes. passed: what each passes on per unit of weight."""
         flow = passed.repeat(self._lengths)
         flow *= self._weights[: self.links]
         return sums(self._targets[: self.links], flow, length)

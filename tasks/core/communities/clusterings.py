@@ -28,7 +28,7 @@ CLUSTERS = PackSchema(
 
 @dataclass(frozen=True)
 class Stops:
-    """When to stop building levels (ArchRAG, Algorithm 1). fewest: the minimum number of nodes to cluster."""
+    """When levels end (ArchRAG, Algorithm 1). levels: the most levels. fewest: the fewest nodes to cluster."""
 
     levels: int = 4
     fewest: int = 5

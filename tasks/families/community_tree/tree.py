@@ -48,7 +48,7 @@ def counts(pack: Mapping[str, Array]) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class CommunityTreeStageSettings(StageSettings):
-    """levels: the maximum number of levels. fewest: the fewest nodes to cluster. m: the fewest links of a node."""
+    """The maximum ``levels``, the minimum number of nodes to cluster (``fewest``), and of links per node (``m``)."""
 
     levels: int
     fewest: int
@@ -102,7 +102,7 @@ def _quality(vectors: Floats, labels: Labels) -> tuple[float, float]:
 
 
 def _passages(part: Part[CommunityTreeStageSettings], entities: pa.Array) -> dict[str, Array]:
-    """Return the passages that each entity was extracted from, with a flag for each passage about the entity."""
+    """Return the passages that each entity was extracted from; a flag per passage is set if it is about the entity."""
     passages = part.tables("passages", "passage_id")["passage_id"].combine_chunks()
     extracted = part.tables("extracted", "entity_id", "passage_id")
     owner = pc.index_in(extracted["entity_id"], entities).to_numpy()

@@ -13,7 +13,7 @@ from indexmill.text.terms import term_keys
 
 
 def name_words(names: pa.Array) -> NameWords:
-    """Index the words of canonical names, in their order; a name without words is never found."""
+    """Index canonical names by their words, keeping each name's word order; a name without words is never found."""
     lists = pc.split_pattern(names, " ")
     flat = lists.flatten()
     full = pc.not_equal(flat, "").to_numpy(zero_copy_only=False)

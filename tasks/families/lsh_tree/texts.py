@@ -1,10 +1,10 @@
 """The texts of the nodes of a tree over passages: those of passages, and of the summaries above them.
 
 They are read from tables by digest: `documents`, `passages` and `plain` of a shard, or `summaries` of a block. The
-nodes of a group have passages of any shard, a few of each. So a worker that needs some texts of a shard writes all of
-them to a file in the run's scratch folder and memory-maps it from then on, in a fraction of the time of reading tables.
-The files contain at most the texts of the corpus and are removed with the run; if the store is a bucket, hosts other
-than the driver's remove them in a later run, after a day (`storage.object_store`).
+passages of a group come from many shards, a few from each. So a worker that needs some texts of a shard writes all of
+them to a file in the run's scratch folder and memory-maps it from then on, which takes a fraction of the time of
+reading the tables. The files together are no larger than the texts of the corpus and are removed with the run; if the
+store is a bucket, hosts other than the driver's remove them in a later run, after a day (`storage.object_store`).
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def _compute(part: Part[EncoderSettings]) -> Outputs:
 
 
 def estimate(part: Part[EncoderSettings], expected: Expected) -> Estimate:
-    """Estimate the rows of each block."""
+    """Estimate the number of rows in each block."""
     names = {label: f"summaries/{label}" for label in part.labels("summaries")}
     return Estimate(
         rows={

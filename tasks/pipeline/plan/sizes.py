@@ -19,8 +19,8 @@ from tasks.pipeline.plan.causes import PlannedPart, Why
 class PlanBytes:
     """The bytes to be written: `snapshot`, for artifacts, and `work`, for parts that only later builds read.
 
-    low: the bytes of the parts that are certain to be made; high: those of all parts. unjudged: stages with parts to
-    make that the previous version does not have.
+    In each range, `low` counts only the parts that are certain to be made, `high` all that may be. unjudged: stages
+    that have parts to make but did not run for the previous version, so their sizes are unknown.
     """
 
     snapshot: Range

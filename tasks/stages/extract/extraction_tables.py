@@ -78,7 +78,8 @@ class MentionTexts(Texts):
 def tables_of(passage_ids: Sequence[str], extractions: Sequence[Extraction]) -> dict[str, pa.Table]:
     """Return the tables of the passages' extractions (`EXTRACTION`).
 
-    Rows are in the order of the passages; then units by ordinal, entities by id, and the relations of a unit by id.
+    Rows are in the order of the passages. Within a passage, units are sorted by ordinal, entities by id, and the
+    relations of a unit by id.
     """
     id_of: dict[str, str] = {}
 

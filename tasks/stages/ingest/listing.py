@@ -100,7 +100,7 @@ def list_corpus(
         passed_over += listing.passed_over
     if not files and not allow_none:
         seen = SourceFiles((), (), (), tuple(passed_over)).summary
-        raise BadInput(f"no corpus file found in {', '.join(empty)}; see also include and exclude. {seen}".rstrip(". "))
+        raise BadInput(f"no corpus file found in {', '.join(empty)}; check `include` and `exclude`. {seen}".rstrip(". "))
     refuse_same_id(files)
     files = with_distinct_names(files, _full_name)
     files = with_distinct_names(files, _unique_name)  # two queries of a database, or two branches of a repository
@@ -138,7 +138,8 @@ def _refuse_twice(places: Sequence[SourceSettings]) -> None:
     for place in places:
         if times[source_key(place)] > 1:
             raise BadInput(
-                f"{name_of_source(place)} is named twice in the corpus; name it once, or give each its own name"
+                f"{name_of_source(place)} occurs twice in the corpus: remove one, or, for databases and change feeds, "
+                "give each a different `name`"
             )
 
 

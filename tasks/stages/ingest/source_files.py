@@ -241,7 +241,8 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
             f"; {len(passed_over)} other files are there, such as {utf8_name(min(passed_over))}" if passed_over else ""
         )
         raise BadInput(
-            f"no corpus file found in {', '.join(settings.paths)}{seen}. {_SUFFIX_ADVICE}; see also include and exclude"
+            f"no corpus file found in {', '.join(settings.paths)}{seen}. {_SUFFIX_ADVICE}; "
+            "check `include` and `exclude`"
         )
     refuse_same_id(by_path.values())
     files = with_distinct_names(by_path.values(), lambda file: utf8_name(file.path))

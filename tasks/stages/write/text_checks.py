@@ -49,7 +49,7 @@ def check_rows(
 def check_text_vectors(
     part: Part[Any], vectors: str, texts: Sequence[str], table: str = "", digests: Sequence[str] | None = None
 ) -> Mapping[str, NDArray[Any]]:
-    """Compare some texts with the digests in a table, and with their vectors; return the pack."""
+    """Check that texts match their digests in a table, if given, and the rows of a vector pack; return that pack."""
     label, pack = part.job.shard, part.pack(vectors)
     _check_vectors(pack, f"{vectors}/{label}", texts, f"{table}/{label}", digests)
     return pack

@@ -221,7 +221,7 @@ class SourcedRows(WrittenRows[SourcedS, I, T]):
 
     @abstractmethod
     def owner_of(self, item: I) -> str:
-        """Return the owner of the item's text in the table of sources."""
+        """Return the owner under which the table of sources lists what the item's text was written from."""
 
     def load(self, items: Sequence[I]) -> None:
         """Read the sources of the items."""

@@ -43,10 +43,10 @@ def test_a_changed_file_is_never_inlined(tmp_path: Path, monkeypatch: pytest.Mon
     assert [one.name for one in vendor_files.libraries()] == ["graphology", "sigma"]
     (folder / "sigma.min.js").write_bytes((folder / "sigma.min.js").read_bytes() + b";fetch('https://example.org')")
     vendor_files.libraries.cache_clear()
-    with pytest.raises(ConfigurationError, match=r"sigma\.min\.js: has the SHA-256"):
+    with pytest.raises(ConfigurationError, match=r"sigma\.min\.js has the SHA-256"):
         vendor_files.libraries()
     (folder / "sigma.min.js").unlink()
-    with pytest.raises(ConfigurationError, match=r"sigma\.min\.js: cannot be read: .*reinstall indexmill"):
+    with pytest.raises(ConfigurationError, match=r"sigma\.min\.js cannot be read: .*reinstall indexmill"):
         vendor_files.libraries()
     vendor_files.libraries.cache_clear()
 

@@ -107,7 +107,7 @@ class GitSource:
             raise SourceError(f"{shown(ref)} is not a ref of {self._shown}: give a branch, a tag or a commit")
         if self._url is not None and (not _REMOTE_REF.fullmatch(ref) or ".." in ref or "@{" in ref):
             raise SourceError(
-                f"{shown(ref)} is not a ref that can be fetched: give a branch, a tag or a whole commit id"
+                f"{shown(ref)} is not a ref that can be fetched: give a branch, a tag or a full commit id"
             )
         name = hashlib.sha256(repository.encode("utf-8", "surrogateescape")).hexdigest()[:24]
         self._folder = scratch / f"git-{name}" if self._url is not None else Path(repository).expanduser().absolute()
@@ -349,7 +349,7 @@ class _Reader:
             while remaining:
                 chunk = answers.read(min(remaining, _CHUNK))
                 if not chunk:
-                    raise OSError(f"git ended while it was reading {shown(name)} from {self._where}")
+                    raise OSError(f"git exited while reading {shown(name)} from {self._where}")
                 remaining -= len(chunk)
                 file.write(chunk)
             answers.read(1)  # the newline after the content
@@ -387,7 +387,7 @@ def _end(process: subprocess.Popen[bytes], errors: IO[bytes], process_id: int) -
 def _checked_url(repository: str) -> str | None:
     """Return the URL; None for a local folder. Raises SourceError for a string that git would misinterpret."""
     if not repository or repository.startswith("-") or not repository.isprintable():
-        raise SourceError(f"{shown(repository)} is not a repository: give a folder or a URL")
+        raise SourceError(f"{shown(repository)} is not a repository: give the folder or URL of a git repository")
     scheme, there, _ = repository.partition("://")
     if not there:
         local = repository.startswith(("/", ".", "~")) or Path(repository).exists()

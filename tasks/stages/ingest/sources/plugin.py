@@ -94,22 +94,22 @@ class PluginSource:
             raise SourceError(message) from error
 
     def _entry(self, item: object, number: int) -> FileEntry:
-        where = f"the plug-in {self._class} lists, as number {number},"
+        where = f"entry {number} of the plug-in {self._class}"
         if isinstance(item, Mapping):
             if odd := sorted(str(key) for key in item if key not in _FIELDS):
-                raise SourceError(f"{where} a mapping with {', '.join(odd)}: the keys are {', '.join(_FIELDS)}")
+                raise SourceError(f"{where} has unknown keys ({', '.join(odd)}); allowed keys: {', '.join(_FIELDS)}")
             values = dict(item)
         elif hasattr(item, "name"):
             values = {key: getattr(item, key) for key in _FIELDS if hasattr(item, key)}
         else:
-            raise SourceError(f"{where} {_kind(item)}: expected an entry with name, size and token")
+            raise SourceError(f"{where} is {_kind(item)}: expected an object or mapping with name, size and token")
         name, size, token = values.get("name"), values.get("size"), values.get("token")
         modified, details = values.get("modified"), values.get("details")
         if not isinstance(name, str):
-            raise SourceError(f"{where} the name {_kind(name)}: expected a string")
+            raise SourceError(f"{where} has the name {_kind(name)}: expected a string")
         if not is_plain(name):
             raise SourceError(
-                f"{where} the name {shown(name)}: expected a path below the source, with / between its parts and "
+                f"{where} has the name {shown(name)}: expected a path below the source, with / between its parts and "
                 "without empty parts, `.`, `..` and control characters"
             )
         where = f"the plug-in {self._class} lists {shown(name)} with"

@@ -61,7 +61,7 @@ class Query:
         return literal.join(self.parts)
 
     def bound(self, value: Any, paramstyle: str, cast: str = "") -> tuple[str, Any]:
-        """Return query and parameters. paramstyle: PEP 249's, or DuckDB's `dollar`. cast: text after placeholders."""
+        """Return the query and parameters. paramstyle: PEP 249's, or DuckDB's `dollar`. cast: follows placeholders."""
         times = len(self.parts) - 1
         if paramstyle in ("format", "pyformat"):  # in these styles a percent sign must be doubled
             mark = ("%s" if paramstyle == "format" else "%(cursor)s") + cast

@@ -190,7 +190,7 @@ class WebSource:
             return self._client
 
     def _urls(self, skipped: Skipped) -> Sequence[str]:
-        """Return the URLs of the pages to request, sorted. Raises SourceError if some could be missing."""
+        """Return the URLs of the pages to request, sorted. Raises SourceError if the list may be incomplete."""
         urls = set(self._named_urls)
         for where in self._settings.lists:
             urls.update(self._listed(where, skipped))

@@ -236,7 +236,7 @@ def chunks(response: httpx2.Response) -> Iterator[bytes]:
     """Yield a body in decompressed pieces. Raises RefusedError if it takes too long, or its encoding is unknown."""
     packed = response.headers.get("content-encoding", "").strip().lower()
     if packed not in _ENCODINGS:
-        raise RefusedError(f"{shown(str(response.url))} is sent as {shown(packed)}, which was not requested")
+        raise RefusedError(f"{shown(str(response.url))} has content encoding {shown(packed)}, which was not requested")
     until = time.monotonic() + _LONGEST_BODY
     for chunk in response.iter_bytes():
         if time.monotonic() > until:

@@ -72,3 +72,9 @@ def test_nodes_are_known_by_their_earlier_names() -> None:
     assert start_of(names, before).tolist() == [0, 0, ALONE]
     nothing, _ = clustered(2, {})
     assert start_of(names, nothing).tolist() == [ALONE] * 3
+
+
+def test_a_communitys_id_is_of_its_level_and_members() -> None:
+    assert community_id(1, ["b", "a"]) == hashlib.sha256(b'[1,["a","b"]]\n').hexdigest()[:32]
+    assert community_id(1, ["a", "b"]) == community_id(1, ["b", "a"])
+    assert len({community_id(1, ["a"]), community_id(2, ["a"]), community_id(1, ["a", "b"])}) == 3

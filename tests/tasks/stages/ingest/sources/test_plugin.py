@@ -95,12 +95,12 @@ def test_entries_may_be_objects_or_mappings_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ("a.md", r"as number 1, str \('a\.md'\): expected an entry"),
-        (None, "as number 1, None: expected an entry"),
-        ({"name": 7}, r"the name int \('7'\): expected a string"),
-        ({"size": 7}, "the name None: expected a string"),
-        ({"name": "a.md", "url": "x"}, "a mapping with url: the keys are name, size, token, modified, details"),
-        ({"name": "/etc/a.md"}, "the name '/etc/a.md': expected a path below the source"),
+        ("a.md", r"^entry 1 of the plug-in my_wiki:Wiki is str \('a\.md'\): expected an object or mapping"),
+        (None, "entry 1 of the plug-in my_wiki:Wiki is None: expected an object or mapping"),
+        ({"name": 7}, r"has the name int \('7'\): expected a string"),
+        ({"size": 7}, "has the name None: expected a string"),
+        ({"name": "a.md", "url": "x"}, r"unknown keys \(url\); allowed keys: name, size, token, modified, details"),
+        ({"name": "/etc/a.md"}, "has the name '/etc/a.md': expected a path below the source"),
         ({"name": "a/../b.md"}, "expected a path below the source"),
         ({"name": "a//b.md"}, "expected a path below the source"),
         ({"name": ""}, "expected a path below the source"),
