@@ -239,6 +239,7 @@ class RunReport:
         self.corpus_files: str | None = None  # a digest of the files' bytes, if it was computed
         self.requests: Counter[str] = Counter()  # requests to an object store, by kind, and their bytes
         self.refused: Counter[str] = Counter()  # rejected rows of the corpus, by reason
+        self.coverage: Mapping[str, Any] = {}  # what became of the corpus' files: see `tasks.stages.ingest.coverage`
         self.warnings: list[str] = []
         self.timeline = Timeline()
         self._clock = clock
@@ -316,6 +317,8 @@ class RunReport:
                 stage: {"texts": found.texts, "stand_ins": found.stand_ins}
                 for stage, found in sorted(self.stand_ins.items())
             }
+        if self.coverage:
+            record["coverage"] = self.coverage
         if self.corpus_files is not None:
             record["corpus_files"] = self.corpus_files
         if self.requests:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,7 +28,7 @@ from tasks.core.executor import Call, timed
 from tasks.core.part_runner import SEARCH_PRIORITY, Parent, PartRunner, PartSpec
 from tasks.pipeline import gates
 from tasks.pipeline.run_setup import RunSetup
-from tasks.stages.ingest import read_part, shard_plan, spill, supervisor
+from tasks.stages.ingest import coverage, read_part, shard_plan, spill, supervisor
 from tasks.stages.ingest.documents import clip
 from tasks.stages.ingest.formats.format_registry import format_of
 from tasks.stages.ingest.known import PreviousReading, known_of, reading_record
@@ -45,7 +46,17 @@ from tasks.stages.ingest.refused import (
     summary_of,
     unread_files,
 )
-from tasks.stages.ingest.source_files import RECORDS, SourceFile, SourceFiles, batches, digest_of_files, is_quick
+from tasks.stages.ingest.source_files import (
+    RECORDS,
+    PassedOver,
+    SourceFile,
+    SourceFiles,
+    batches,
+    digest_of_files,
+    is_quick,
+)
+
+_File = TypeVar("_File", SourceFile, PassedOver)
 
 
 class RunCorpus:
@@ -86,7 +97,7 @@ class RunCorpus:
         self._sources = sources
         refused = self.forgotten.without(shard_plan.quarantine_of(plan, self._folder))
         runs.add_quarantine(self._runner.store, self._runner.run_id, "ingest", refused, anew=again)
-        self._remember(sources, plan, results)
+        self._remember(sources, plan, results, refused)
         failures = failures_of(refused)
         self._count(plan, refused, failures)
         if failures.num_rows and self._configuration.run.strict:
@@ -286,11 +297,17 @@ class RunCorpus:
             ids = spill.ids_of(result, self._folder)
             shown = pa.chunked_array([[clip(name) for name in ids.to_pylist()]], pa.string())
             rows, refused = _without(rows, result.files, ids), _without(refused, result.files, shown)
-        files = {file.name: file.left_out for file in previous.files.values() if file.name in names}
-        return spill.carry(rows, refused, files, self._folder)
+        known = (file for file in previous.files.values() if file.identity.name in names)
+        return spill.carry(rows, refused, {file.identity.name: file.counts for file in known}, self._folder)
 
-    def _remember(self, sources: SourceFiles, plan: shard_plan.ShardPlan, scanned: Sequence[spill.ScanResult]) -> None:
-        """Record what was read, for the run after the next version."""
+    def _remember(
+        self,
+        sources: SourceFiles,
+        plan: shard_plan.ShardPlan,
+        scanned: Sequence[spill.ScanResult],
+        rejected: pa.Table,
+    ) -> None:
+        """Record what was read, for the run after the next version, and what became of each file."""
         runner = self._runner
         by_name = {file.name: file for file in sources.files}
         read = {name: result for result in scanned for name in result.files}
@@ -303,20 +320,39 @@ class RunCorpus:
             for file in sources.files
             if file.kind == RECORDS
         }
+        cursors = {source: cursor for source, cursor in cursors.items() if cursor is not None}
+        files, forgotten = self._apart(sources.files)
+        rows = shard_plan.known_rows(self._folder)
+        covered = coverage.table_of(
+            [replace(file, token="") if file.name in unsure else file for file in files],
+            self._apart(sources.passed_over)[0],
+            plan.counts,
+            rows,
+            rejected,
+            forgotten=forgotten,
+        )
         record = reading_record(
             runner.store,
             plan.fingerprint,
             self._settings,
-            [file for file in sources.files if file.name not in unsure and file.document_name not in self.forgotten],
-            plan.metadata_left_out,
-            shard_plan.known_rows(self._folder),
+            [file for file in files if file.name not in unsure and (file.token or file.source in cursors)],
+            covered,
+            rows,
             self.forgotten.without(refused),
-            {source: cursor for source, cursor in cursors.items() if cursor is not None},
+            cursors,
         )
         put_reading(runner.store, runner.run_id, record)
+        runner.report.coverage = coverage.summary_of(covered)
         counts = runner.report.stage("ingest").counts
         counts["files_read"], counts["files_unchanged"] = len(read), len(by_name) - len(read)
         counts["files_passed_over"] = sources.files_passed_over
+
+    def _apart(self, files: Iterable[_File]) -> tuple[list[_File], list[_File]]:
+        """Divide files into those that no tombstone names, and those of forgotten documents."""
+        groups: tuple[list[_File], list[_File]] = ([], [])
+        for file in files:
+            groups[file.document_name in self.forgotten].append(file)
+        return groups
 
     def _scan(self, files: Sequence[SourceFile]) -> list[spill.ScanResult]:
         """Read files into the spill folder; slow formats are read as parts."""
@@ -381,13 +417,18 @@ class RunCorpus:
         counts |= totals
         report.refused = Counter(refused.column("reason").to_pylist())
         report.changed_files = plan.changed
-        if left_out := plan.metadata_left_out:
+        left_out = {
+            name: of_file.metadata_left_out for name, of_file in plan.counts.items() if of_file.metadata_left_out
+        }
+        if left_out:
             counts["metadata_left_out"] = sum(left_out.values())
             progress.warn(
                 f"metadata in {gates.first_of(tuple(left_out))} were left out (front matter that is not YAML or over a "
                 "limit, or values that JSON cannot represent, such as bytes): the documents are in the index with "
                 "the rest of their metadata"
             )
+        if line := coverage.words_line(report.coverage):
+            progress.note(line)
         if failed := failed_files(refused):
             progress.warn(
                 f"{gates.first_of(failed)} could not be read: see `indexmill quarantine`; the build continues with "

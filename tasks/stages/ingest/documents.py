@@ -19,8 +19,9 @@ import math
 import re
 import uuid
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from indexmill.retrieve.rights import Access, groups_of
@@ -91,12 +92,27 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True)
+class WordCounts:
+    """The words of a file that becomes one document; see `file_counts`.
+
+    in_file: the number of each word, counted apart from the text; a total if only that is known; None if it cannot be
+    counted. left_out: the numbers of words by reason, a key of `file_counts.LEFT_OUT`. pages: (page, words, words kept)
+    of each page that lost words or has no text.
+    """
+
+    in_file: Counter[str] | int | None = None
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    pages: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SourceRow:
     """One record of a file.
 
     line: the line, Parquet row or array element, counted from 1; None for a whole file. place: the beginning of a
     rejection's detail if `line` alone does not identify the record. front_matter_left_out: True if the front matter, or
-    some of its lines, cannot be read. locations: the locations of an extracted text.
+    some of its lines, cannot be read. locations: the locations of an extracted text. words: those of the file; None
+    for a record.
     """
 
     line: int | None
@@ -104,6 +120,7 @@ class SourceRow:
     place: str = ""
     front_matter_left_out: bool = False
     locations: tuple[Location, ...] = ()
+    words: WordCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,16 @@
 A file is unchanged if its version token is equal (`SourceFile.token`) and its format is still read in the same way. Its
 rows are copied without their texts, which the previous version stores. Tables are divided into buckets by the hash of
 the file's name, so that an incremental build rewrites only the buckets that changed.
+
+The table of files also says what became of each listed file (`tasks.stages.ingest.coverage`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +28,7 @@ from storage.protocol import Store
 from storage.readings import ReadingRecord, find_reading, put_tables, tables_of
 from tasks.core.environment import library_versions, python_version
 from tasks.core.shards import id_hash
+from tasks.stages.ingest.file_counts import COUNTS, FileCounts
 from tasks.stages.ingest.formats.format_registry import format_of
 from tasks.stages.ingest.source_files import RECORDS, SourceFile
 from tasks.stages.ingest.spill_files import CARRIED_ROW, of_files
@@ -46,9 +49,15 @@ _LIBRARIES = {
 _ROWS_PER_BUCKET = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class KnownFile:
-    """A file as a version read it. details: the digest of metadata that its source states; empty if there is none."""
+_COUNTS_VERSION = 1
+"""Increment it whenever the words of a file are counted in another way."""
+
+
+class FileIdentity(NamedTuple):
+    """A listed file. details: the digest of metadata that its source states; empty if there is none.
+
+    token: empty if the next build must read the file again.
+    """
 
     source: str
     path: str
@@ -56,20 +65,35 @@ class KnownFile:
     kind: str
     token: str
     details: str
-    left_out: int  # documents whose metadata were left out
 
     @classmethod
-    def of(cls, file: SourceFile, *, left_out: int) -> KnownFile:
-        """Return the record of a file."""
+    def of(cls, file: SourceFile) -> FileIdentity:
+        """Return the identity of a file as it is listed now."""
         details = digest_of(canonical_json(dict(file.details))) if file.details else ""
-        return cls(file.source, utf8_name(file.path), file.name, file.kind, file.token, details, left_out)
+        return cls(file.source, utf8_name(file.path), file.name, file.kind, file.token, details)
 
 
 FILES = pa.schema(
-    pa.field(field.name, pa.int64() if field.name == "left_out" else pa.string(), nullable=False)
-    for field in fields(KnownFile)
+    [
+        *(pa.field(name, pa.string(), nullable=False) for name in (*FileIdentity._fields, "outcome", "reason")),
+        *(pa.field(name, pa.int64(), nullable=False) for name in ("bytes", "documents", "rejected")),
+        *COUNTS,
+    ]
 )
-"""The files that a version read; a row is a `KnownFile`."""
+"""What became of each file that a version listed; see `tasks.stages.ingest.coverage`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFile:
+    """A file as a version read it."""
+
+    identity: FileIdentity
+    counts: FileCounts
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> KnownFile:
+        """Return the file of a row of the schema FILES."""
+        return cls(FileIdentity(*(row[name] for name in FileIdentity._fields)), FileCounts.of_row(row))
 
 
 @dataclass(frozen=True)
@@ -89,14 +113,14 @@ class PreviousReading:
         alike = self.read_alike(settings)
         tokens: dict[str, dict[str, str]] = {}
         for (source, path), file in self.files.items():
-            if file.kind in alike:
-                tokens.setdefault(source, {})[path] = file.token
+            if file.identity.kind in alike:
+                tokens.setdefault(source, {})[path] = file.identity.token
         return tokens
 
     def cursor(self, file: SourceFile, settings: CorpusSettings) -> Any:
         """Return a record source's cursor; None if the way of reading records or the source's name has changed."""
         earlier = self.files.get((file.source, file.path))
-        follows = earlier is not None and earlier.name == file.name and RECORDS in self.read_alike(settings)
+        follows = earlier is not None and earlier.identity.name == file.name and RECORDS in self.read_alike(settings)
         return self.record.cursors.get(file.source) if follows else None
 
     def unchanged(self, files: Iterable[SourceFile], settings: CorpusSettings) -> frozenset[str]:
@@ -106,7 +130,7 @@ class PreviousReading:
 
     def _is_as_before(self, file: SourceFile) -> bool:
         earlier = self.files.get((file.source, utf8_name(file.path)))
-        return earlier is not None and earlier == KnownFile.of(file, left_out=earlier.left_out)
+        return earlier is not None and earlier.identity == FileIdentity.of(file)
 
     def read_alike(self, settings: CorpusSettings) -> frozenset[str]:
         """Return the formats that are still read in the same way."""
@@ -138,8 +162,11 @@ def known_of(store: Store, manifest: Manifest) -> PreviousReading | None:
         record = find_reading(store, manifest.corpus.fingerprint, also=set(documents.values()))
         if record is None or not _is_whole(store, (*record.files, *record.rows, *record.refused)):
             return None
-        files = (KnownFile(**row) for row in tables_of(store, record.files, FILES).to_pylist())
-        return PreviousReading(store, record, documents, {(file.source, file.path): file for file in files})
+        listed = tables_of(store, record.files, FILES)
+        with_cursor = pc.is_in(listed["source"], pa.array(sorted(record.cursors), pa.string()))
+        read = listed.filter(pc.or_(pc.not_equal(listed["token"], ""), with_cursor))
+        files = {(row["source"], row["path"]): KnownFile.of_row(row) for row in read.to_pylist()}
+        return PreviousReading(store, record, documents, files)
     except StoreError:
         return None
 
@@ -165,6 +192,7 @@ def format_digest(kind: str, settings: CorpusSettings) -> str:
         "documents": [f"{field.name}: {field.type}" for field in DOCUMENTS],
         "settings": settings.model_dump(mode="json", exclude={"paths", "sources", "include", "exclude", "formats"}),
         "version": _READERS_VERSION if registered is None else registered.version,
+        "counts": _COUNTS_VERSION,
         "libraries": versions | library_versions(*of_metadata),
         "python": python_version(),
     }
@@ -176,25 +204,22 @@ def reading_record(
     fingerprint: str,
     settings: CorpusSettings,
     files: Sequence[SourceFile],
-    left_out: Mapping[str, int],
+    coverage: pa.Table,
     rows: pa.Table,
     refused: pa.Table,
     cursors: Mapping[str, Any],
 ) -> ReadingRecord:
     """Store what a run read from its sources, and return its record.
 
-    files: all files read; those with a token or a cursor are recorded, so that the next build may copy their rows. rows
+    files: those whose rows the next build may copy. coverage: what became of each listed file, schema FILES. rows
     (schema CARRIED_ROW), refused (schema QUARANTINE): may include rows of other files, which are dropped.
     """
-    files = [file for file in files if file.token or file.source in cursors]
     names = {file.name for file in files}
-    known_files = [KnownFile.of(file, left_out=left_out.get(file.name, 0)) for file in files]
-    table = pa.table({name: [getattr(file, name) for file in known_files] for name in FILES.names}, FILES)
     rows, refused = of_files(rows, names), of_files(refused, names)
     return ReadingRecord(
         fingerprint=fingerprint,
         formats={kind: format_digest(kind, settings) for kind in sorted({file.kind for file in files})},
-        files=put_tables(store, _buckets(table, "name"), FILES),
+        files=put_tables(store, _buckets(coverage, "name"), FILES),
         rows=put_tables(store, _buckets(rows, "file"), CARRIED_ROW),
         refused=put_tables(store, _buckets(refused, "file"), QUARANTINE),
         cursors={
@@ -209,6 +234,7 @@ def _buckets(table: pa.Table, column: str) -> Iterator[pa.Table]:
     names = table.column(column).unique()
     places = [int.from_bytes(id_hash(name)[:4], "big") >> (32 - bits) if bits else 0 for name in names.to_pylist()]
     of_row = np.array(places, np.int64)[pc.index_in(table.column(column), names).to_numpy(zero_copy_only=False)]
-    keys = [(column, "ascending"), *((name, "ascending") for name in table.column_names if name != column)]
+    sortable = (field.name for field in table.schema if not pa.types.is_nested(field.type) and field.name != column)
+    keys = [(column, "ascending"), *((name, "ascending") for name in sortable)]
     for bucket in np.unique(of_row):
         yield table.filter(pa.array(of_row == bucket)).sort_by(keys)

@@ -39,7 +39,6 @@ from tasks.stages.ingest.source_files import (
     SourceFiles,
     as_it_is_now,
     asked_for,
-    by_suffix,
     check_formats,
     find,
     kind_of,
@@ -100,11 +99,14 @@ def list_corpus(
         passed_over += listing.passed_over
     if not files and not allow_none:
         seen = SourceFiles((), (), (), tuple(passed_over)).summary
-        raise BadInput(f"no corpus file found in {', '.join(empty)}; check `include` and `exclude`. {seen}".rstrip(". "))
+        raise BadInput(
+            f"no corpus file found in {', '.join(empty)}; check `include` and `exclude`. {seen}".rstrip(". ")
+        )
     refuse_same_id(files)
     files = with_distinct_names(files, _full_name)
     files = with_distinct_names(files, _unique_name)  # two queries of a database, or two branches of a repository
     files.sort(key=lambda file: (file.name, file.source, file.path))
+    passed_over.sort(key=lambda file: (file.name, file.source, file.path))
     return SourceFiles(tuple(files), tuple(empty), tuple(warnings), tuple(passed_over))
 
 
@@ -147,18 +149,21 @@ def _listed(
     place: SourceSettings, key: str, scratch: Path, settings: CorpusSettings, tokens: Mapping[str, str]
 ) -> SourceFiles:
     opened = source_of(place, str(scratch))
-    files, passed_over = [], []
+    files: list[SourceFile] = []
+    passed_over: list[PassedOver] = []
     seen: set[str] = set()
     tables: dict[str, LakeFormat] = {}
     include, exclude = getattr(place, "include", ()), getattr(place, "exclude", ())
     for entry in opened.list(tokens):
         if note_table(entry.name, tables) == "hudi":  # a hidden file, listed only to note the table
             continue
-        if not is_chosen(entry.name, settings.include, settings.exclude) or not is_chosen(entry.name, include, exclude):
-            continue
-        file = _source_file(entry, place, key, scratch, settings)
-        if file is None:
-            passed_over.append(entry.name)
+        chosen = all(
+            is_chosen(entry.name, *globs) for globs in ((settings.include, settings.exclude), (include, exclude))
+        )
+        file = _source_file(entry, place, key, scratch, settings) if chosen else "excluded"
+        if isinstance(file, str):
+            name = unicodedata.normalize("NFC", f"{getattr(place, 'prefix', '')}{entry.name}")
+            passed_over.append(PassedOver(entry.name, escaped(name), file, utf8_name(name), entry.size or 0, key))
             continue
         if entry.name in seen:
             raise BadInput(f"{name_of_source(place)} lists {escaped(entry.name)!r} twice")
@@ -167,9 +172,8 @@ def _listed(
     records = (file for file in files if tables and file.kind not in TEXT_KINDS)
     within = {table for file in records if (table := table_of(file.path, tables)) is not None}
     refuse_tables(_lake_table(place, folder, tables[folder]) for folder in within)
-    name = name_of_source(place)
-    empty = () if files else (name,)
-    return SourceFiles(tuple(files), empty, tuple(opened.warnings), tuple(by_suffix(name, passed_over)))
+    empty = () if files else (name_of_source(place),)
+    return SourceFiles(tuple(files), empty, tuple(opened.warnings), tuple(passed_over))
 
 
 def _lake_table(place: SourceSettings, folder: str, table_format: LakeFormat) -> LakeTable:
@@ -180,12 +184,14 @@ def _lake_table(place: SourceSettings, folder: str, table_format: LakeFormat) ->
 
 def _source_file(
     entry: FileEntry, place: SourceSettings, key: str, scratch: Path, settings: CorpusSettings
-) -> SourceFile | None:
-    """Return the corpus file for an entry of a listing; None if no reader takes its suffix."""
+) -> SourceFile | str:
+    """Return the corpus file for an entry of a listing, or the reason why it is passed over."""
     formats = getattr(place, "formats", {})
     kind = kind_of(entry.name, formats)
-    if kind is None or not asked_for(entry.name, (*settings.include, *getattr(place, "include", ()), *formats)):
-        return None
+    if kind is None:
+        return "suffix"
+    if not asked_for(entry.name, (*settings.include, *getattr(place, "include", ()), *formats)):
+        return "not-included"
     name = unicodedata.normalize("NFC", f"{getattr(place, 'prefix', '')}{entry.name}")
     file = SourceFile(
         entry.name, escaped(name), MISNAMED, token=MISNAMED, source=key, place=place, scratch=str(scratch)

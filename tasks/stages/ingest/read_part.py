@@ -24,6 +24,7 @@ from tasks.core.part_runner import PartSpec
 from tasks.core.shards import assign, id_hashes
 from tasks.core.stage import Output, Outputs, Part, Stage, StageSettings, worker_arg
 from tasks.stages.ingest import spill, supervisor
+from tasks.stages.ingest.file_counts import FILE_COUNTS, of_table, table_of
 from tasks.stages.ingest.known import format_digest
 from tasks.stages.ingest.source_files import SourceFile
 from tasks.stages.ingest.spill_files import of_files, quarantine_row
@@ -78,7 +79,8 @@ def unpack(
     store = open_store(store_url)
     read = read_table(store, outputs["read"], _READ)
     refused = read_table(store, outputs["refused"], QUARANTINE)
-    return spill.respill(files, read, refused, folder, fresh=fresh)
+    counts = of_table(read_table(store, outputs["files"], FILE_COUNTS).to_pylist())
+    return spill.respill(files, read, refused, counts, folder, fresh=fresh)
 
 
 def _compute(part: Part[ReadPartSettings]) -> Outputs:
@@ -93,18 +95,19 @@ def _compute(part: Part[ReadPartSettings]) -> Outputs:
         if file.name in result.changed
     ]
     unchanged = {file.name for file in settings.files}.difference(result.changed)
+    counted = {name: counts for name, counts in result.counts.items() if name in unchanged}
     refused = pa.concat_tables([of_files(refused, unchanged), pa.Table.from_pylist(unread, QUARANTINE)])
     return Outputs(
-        tables={"read": of_files(read, unchanged), "refused": refused},
+        tables={"read": of_files(read, unchanged), "refused": refused, "files": table_of(counted)},
         counts={"files": len(settings.files), "refused_files": refused.num_rows},
     )
 
 
 STAGE = Stage(
     "read",
-    version=1,
+    version=2,
     compute=_compute,
-    outputs=(Output("read", _READ), Output("refused", QUARANTINE)),
+    outputs=(Output("read", _READ), Output("refused", QUARANTINE), Output("files", FILE_COUNTS)),
     priority=60,
     local=True,
 )

@@ -28,7 +28,7 @@ import zstandard
 
 from schemas.corpus import EVERYTHING_ELSE, CorpusSettings
 from schemas.encodings import AUTO, name_of_codec
-from tasks.stages.ingest.documents import RejectedRow, SourceRow, clip
+from tasks.stages.ingest.documents import RejectedRow, SourceRow, WordCounts, clip
 from tasks.stages.ingest.formats.decompression import decompressed, refuse_expansion
 from tasks.stages.ingest.formats.extraction import ExtractionLimits, UnreadableError, read_text
 from tasks.stages.ingest.formats.format_registry import format_of
@@ -38,6 +38,7 @@ from tasks.stages.ingest.formats.mdx import without_components
 from tasks.stages.ingest.formats.record_batches import records_of
 from tasks.stages.ingest.formats.text_encoding import SAMPLE, Utf8Stream, as_utf8, encoding_of
 from tasks.stages.ingest.formats.title_filter import first_heading, title_of
+from tasks.stages.ingest.formats.word_count import count_words, without_targets
 from tasks.stages.ingest.globs import is_chosen
 from tasks.stages.ingest.memory import lacks_memory
 from tasks.stages.ingest.source_files import (
@@ -368,7 +369,8 @@ def _column_problem(columns: list[str], source: SourceFile, settings: CorpusSett
 
 def _text(source: SourceFile, settings: CorpusSettings) -> Rows:
     text, codec = _whole(source, settings)
-    yield _file_row(source, "", text, _encoding(codec))
+    words = WordCounts(count_words(without_targets(text)))
+    yield _file_row(source, "", text, _encoding(codec), words)
 
 
 def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
@@ -378,17 +380,21 @@ def _markdown(source: SourceFile, settings: CorpusSettings) -> Rows:
     YAML stays text.
     """
     text, codec = _whole(source, settings)
+    whole = count_words(without_targets(text))
     front = read_front_matter(text)
     metadata, text, left_out = front or ({}, text, False)
+    body = count_words(without_targets(text)) if front else whole
+    reasons = {"front-matter": whole - body}
     if source.kind == "mdx":
         text = without_components(text)
+        reasons["components"] = body - count_words(without_targets(text))
     title = metadata.pop("title", None)
     title = title_of(title) if isinstance(title, str) else title
     title = first_heading(text) if title in (None, "") else title
     metadata |= _encoding(codec)
     if kind_of(source.document_name) != (source.kind, None):  # the name does not tell that the text is Markdown
         metadata["format"] = "markdown"
-    yield _file_row(source, title, text, metadata, left_out=left_out)
+    yield _file_row(source, title, text, metadata, WordCounts(whole, reasons), left_out=left_out)
 
 
 def _extracted(source: SourceFile, settings: CorpusSettings) -> Rows:
@@ -406,18 +412,19 @@ def _extracted(source: SourceFile, settings: CorpusSettings) -> Rows:
         extracted = extract(file, limits)
     metadata = {**extracted.metadata, **_encoding(codec), "format": file_format.kind}
     title = extracted.title or (source.document_name if file_format.titled_by_path else "")
-    row = _file_row(source, title, extracted.text, metadata, left_out=extracted.front_matter_left_out)
+    left_out = extracted.front_matter_left_out
+    row = _file_row(source, title, extracted.text, metadata, extracted.words, left_out=left_out)
     yield replace(row, locations=extracted.locations) if isinstance(row, SourceRow) else row
 
 
 def _file_row(
-    source: SourceFile, title: Any, text: str, metadata: dict[str, Any], *, left_out: bool = False
+    source: SourceFile, title: Any, text: str, metadata: dict[str, Any], words: WordCounts, *, left_out: bool = False
 ) -> SourceRow | RejectedRow:
     name = source.document_name
     if not text.strip():
         return RejectedRow(None, name, "empty-file", "it has no text")
     record = {"id": name, "title": title, "text": text, "source": name, "metadata": {**source.details, **metadata}}
-    return SourceRow(None, record, front_matter_left_out=left_out)
+    return SourceRow(None, record, front_matter_left_out=left_out, words=words)
 
 
 def _whole(source: SourceFile, settings: CorpusSettings) -> tuple[str, str]:

@@ -33,6 +33,7 @@ from schemas.tables import DOCUMENTS, QUARANTINE, conform
 from tasks.core.shards import hash_order, id_hash, leaves
 from tasks.stages.ingest import spill_files
 from tasks.stages.ingest.documents import clip
+from tasks.stages.ingest.file_counts import FileCounts
 from tasks.stages.ingest.spill import ScanResult
 from tasks.stages.ingest.spill_files import (
     CARRIED_ROW,
@@ -97,7 +98,7 @@ class ShardPlan:
     changed: tuple[str, ...]
     scans: tuple[str, ...] = field(repr=False)
     forgotten: int = 0  # documents left out because they must be forgotten
-    metadata_left_out: Mapping[str, int] = field(default_factory=dict)  # documents by file
+    counts: Mapping[str, FileCounts] = field(default_factory=dict)  # by file
     lacking: tuple[str, ...] = ()  # unread files with documents that the previous version lacks
     with_forgotten: tuple[str, ...] = ()  # files with documents to forget
 
@@ -174,7 +175,7 @@ def plan(
         changed,
         tuple(result.name for result in scans),
         gone,
-        {name: count for result in scans for name, count in result.metadata_left_out.items()},
+        {name: counts for result in scans for name, counts in result.counts.items()},
         lacking,
         tuple(sorted(holding)),
     )

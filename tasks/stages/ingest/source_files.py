@@ -20,6 +20,7 @@ import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from itertools import takewhile
@@ -49,7 +50,7 @@ from tasks.stages.ingest.lake_folders import (
     refuse_tables,
     table_above,
 )
-from tasks.stages.ingest.sources.file_names import is_hidden
+from tasks.stages.ingest.sources.file_names import why_hidden
 from tasks.stages.ingest.sources.source_interface import FileSource
 from tasks.stages.ingest.sources.source_kinds import open_file_source
 
@@ -103,6 +104,18 @@ _SWELLS = 6  # approximate expansion of compressed records
 _MAGIC = re.compile(r"[*?\[]")
 _SUFFIXES_SHOWN = 5
 
+PASSED_OVER: dict[str, str] = {
+    "excluded": "corpus.include or corpus.exclude leaves it out",
+    "hidden": "a part of its path begins with a dot; a hidden folder is not searched",
+    "left-behind": "the lock file or the backup of an editor",
+    "not-included": "formats such as source code are read only if corpus.include names the suffix",
+    "store": "a store of indexes, which is not searched",
+    "suffix": "no reader takes the suffix; see corpus.formats",
+}
+"""The reasons why a file of the corpus' folders is not read."""
+
+_NO_READER = frozenset({"suffix", "not-included"})
+
 
 def _installs(suffixes: Iterable[str]) -> str:
     return "".join(f"; to read {suffix}: {NOT_INSTALLED[suffix]}" for suffix in suffixes if suffix in NOT_INSTALLED)
@@ -149,12 +162,20 @@ class NoCorpusFile(OSError):
 
 @dataclass(frozen=True, slots=True)
 class PassedOver:
-    """The files of one suffix, among those of a path or source, that no reader takes. example: the first by name."""
+    """A file that is not read, or a folder that is not searched. reason: a key of PASSED_OVER."""
 
-    place: str
-    suffix: str  # lower case; empty for files without one
-    files: int
-    example: str
+    path: str  # as in the file system or the source; that of a folder ends in a slash
+    name: str  # for display, as `SourceFile.name`
+    reason: str
+    document_name: str = ""  # the document id that the file would have as a text
+    size: int = 0  # bytes; 0 for a folder
+    source: str = LOCAL
+
+    @property
+    def suffix(self) -> str:
+        """The suffix in lower case, with that of a compression; empty if there is none."""
+        stem, suffix = os.path.splitext(self.name.lower())  # noqa: PTH122 - a name, not a path
+        return os.path.splitext(stem)[1] + suffix if suffix in _COMPRESSIONS else suffix  # noqa: PTH122
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,31 +185,30 @@ class SourceFiles:
     files: tuple[SourceFile, ...]  # sorted by name
     empty: tuple[str, ...]  # paths, as configured, without a corpus file
     warnings: tuple[str, ...] = ()  # about files that sources left out
-    passed_over: tuple[PassedOver, ...] = ()  # except what include and exclude leave out
+    passed_over: tuple[PassedOver, ...] = ()  # sorted by name
 
     @property
     def files_passed_over(self) -> int:
-        """The number of files that no reader takes."""
-        return sum(group.files for group in self.passed_over)
+        """The number of files that no reader takes; files that a setting or a rule leaves out do not count."""
+        return sum(file.reason in _NO_READER for file in self.passed_over)
 
     @property
     def files_unread(self) -> int:
         """The number of files whose suffix no reader takes; code and others that must be asked for do not count."""
-        return sum(group.files for group in self.passed_over if group.suffix not in SUFFIXES)
+        return sum(file.reason == "suffix" for file in self.passed_over)
 
     @property
     def summary(self) -> str:
         """One line about the files that no reader takes; empty if there are none."""
-        if not self.passed_over:
+        not_taken = [file for file in self.passed_over if file.reason in _NO_READER]
+        if not not_taken:
             return ""
-        counts: Counter[str] = Counter()
-        for group in self.passed_over:
-            counts[group.suffix or "without a suffix"] += group.files
+        counts = Counter(utf8_name(file.suffix) or "without a suffix" for file in not_taken)
         most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         parts = [f"{count:,} {suffix}" for suffix, count in most[:_SUFFIXES_SHOWN]]
         if others := sum(count for _, count in most[_SUFFIXES_SHOWN:]):
             parts.append(f"{others:,} others")
-        example = max(self.passed_over, key=lambda group: group.files).example
+        example = min(file.name for file in not_taken if (utf8_name(file.suffix) or "without a suffix") == most[0][0])
         return (
             f"{counted(self.files_passed_over, 'file is', 'files are')} not read, since no reader takes the suffix: "
             f"{', '.join(parts)}, such as {example}. Convert them, give them a format in corpus.formats, name the "
@@ -215,14 +235,17 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
     by_path: dict[str, SourceFile] = {}
     tables_above: dict[str, tuple[str, LakeFormat] | None] = {}
     tables: set[LakeTable] = set()
-    passed_over: dict[str, str] = {}  # the path of a file, and the corpus path that it was first found under
+    passed_over: dict[str, PassedOver] = {}
     empty: list[str] = []
     for pattern in settings.paths:
         holds_some = False
-        for path, root in _candidates(pattern, settings):
-            file = _source_file(path, root, () if path in named else within, settings)
-            if file is None or not (path in named or asked_for(path, (*settings.include, pattern, *settings.formats))):
-                passed_over.setdefault(path, pattern)
+        for path, root, why_not in _candidates(pattern, settings):
+            file = None if why_not else _source_file(path, root, () if path in named else within, settings)
+            if file is None:
+                passed_over.setdefault(path, _passed_over(path, root, why_not or "suffix"))
+                continue
+            if not (path in named or asked_for(path, (*settings.include, pattern, *settings.formats))):
+                passed_over.setdefault(path, _passed_over(path, root, "not-included"))
                 continue
             holds_some = True
             if file.kind not in TEXT_KINDS and (table := table_above(path, tables_above)):
@@ -237,9 +260,8 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
             empty.append(pattern)
     refuse_tables(tables)
     if not by_path and not allow_none:
-        seen = (
-            f"; {len(passed_over)} other files are there, such as {utf8_name(min(passed_over))}" if passed_over else ""
-        )
+        others = [path for path, file in passed_over.items() if file.reason in _NO_READER]
+        seen = f"; {len(others)} other files are there, such as {utf8_name(min(others))}" if others else ""
         raise BadInput(
             f"no corpus file found in {', '.join(settings.paths)}{seen}. {_SUFFIX_ADVICE}; "
             "check `include` and `exclude`"
@@ -247,25 +269,18 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
     refuse_same_id(by_path.values())
     files = with_distinct_names(by_path.values(), lambda file: utf8_name(file.path))
     files.sort(key=lambda file: (file.name, file.path))
-    names: dict[str, list[str]] = {}
-    for path, pattern in passed_over.items():
-        if path not in by_path:
-            names.setdefault(pattern, []).append(path)
-    groups = [group for pattern in sorted(names) for group in by_suffix(pattern, names[pattern])]
-    return SourceFiles(tuple(files), tuple(empty), passed_over=tuple(groups))
+    not_read = [file for path, file in passed_over.items() if path not in by_path]
+    not_read.sort(key=lambda file: (file.name, file.path))
+    return SourceFiles(tuple(files), tuple(empty), passed_over=tuple(not_read))
 
 
-def by_suffix(place: str, names: Iterable[str]) -> Iterator[PassedOver]:
-    """Group the names of files that no reader takes by their suffixes, sorted by suffix."""
-    groups: dict[str, tuple[int, str]] = {}
-    for name in names:
-        stem, suffix = os.path.splitext(name.lower())  # noqa: PTH122 - a name, not a path
-        if suffix in _COMPRESSIONS:
-            suffix = os.path.splitext(stem)[1] + suffix  # noqa: PTH122
-        files, example = groups.get(suffix, (0, name))
-        groups[suffix] = files + 1, min(name, example)
-    for suffix, (files, example) in sorted(groups.items()):
-        yield PassedOver(place, utf8_name(suffix), files, utf8_name(example))
+def _passed_over(path: str, root: str, reason: str) -> PassedOver:
+    size = 0
+    if not path.endswith(os.sep):
+        with suppress(OSError):  # a broken link
+            size = os.stat(path).st_size  # noqa: PTH116 - a Path for each of a million files is slow
+    below = _below(path, root)
+    return PassedOver(path, utf8_name(below), reason, unicodedata.normalize("NFC", utf8_name(below)), size)
 
 
 def with_distinct_names(files: Collection[SourceFile], name_of: Callable[[SourceFile], str]) -> list[SourceFile]:
@@ -387,8 +402,11 @@ def kind_of(name: str, formats: Mapping[str, Kind] = MappingProxyType({})) -> tu
     return kind, compression
 
 
-def _candidates(pattern: str, settings: CorpusSettings) -> Iterator[tuple[str, str]]:
-    """Yield the (file, corpus folder) pairs of a configured path, including files of unknown formats."""
+def _candidates(pattern: str, settings: CorpusSettings) -> Iterator[tuple[str, str, str]]:
+    """Yield the files of a configured path, including files of unknown formats, and folders that are not searched.
+
+    Each with its corpus folder, and the reason why it is not read: a key of PASSED_OVER, or ''.
+    """
     path = _absolute(pattern)
     if Path(path).is_dir():
         yield from _walk(path, path, settings)
@@ -397,7 +415,7 @@ def _candidates(pattern: str, settings: CorpusSettings) -> Iterator[tuple[str, s
             raise BadInput(f"{pattern} is neither a file nor a folder")
         if kind_of(path, settings.formats) is None:
             raise BadInput(f"{pattern} has an unknown format. {_SUFFIX_ADVICE}")
-        yield path, str(Path(path).parent)
+        yield path, str(Path(path).parent), ""
     elif _MAGIC.search(pattern):
         root = _root(path)
         stores: dict[str, bool] = {}
@@ -405,12 +423,8 @@ def _candidates(pattern: str, settings: CorpusSettings) -> Iterator[tuple[str, s
             if Path(match).is_dir():
                 if "**" not in path:  # the walk of the folder lists these files
                     yield from _walk(match, root, settings)
-            elif (
-                not is_hidden(Path(match).name)
-                and is_chosen(_below(match, root), settings.include, settings.exclude)
-                and not _in_store(match, root, stores)
-            ):
-                yield match, root
+            elif not _in_store(match, root, stores):
+                yield match, root, _why_not(match, Path(match).name, root, settings)
     else:
         raise BadInput(f"corpus path {pattern} does not exist")
 
@@ -426,19 +440,27 @@ def _root(path: str) -> str:
     return str(Path(*takewhile(lambda part: not _MAGIC.search(part), Path(path).parts[:-1])))
 
 
-def _walk(folder: str, root: str, settings: CorpusSettings) -> Iterator[tuple[str, str]]:
+def _why_not(path: str, name: str, root: str, settings: CorpusSettings) -> str:
+    chosen = is_chosen(_below(path, root), settings.include, settings.exclude)
+    return why_hidden(name) or ("" if chosen else "excluded")
+
+
+def _walk(folder: str, root: str, settings: CorpusSettings) -> Iterator[tuple[str, str, str]]:
     def refuse(error: OSError) -> None:
         raise BadInput(f"cannot list the corpus folder {error.filename}: {error.strerror}") from error
 
     for parent, folders, files in os.walk(folder, onerror=refuse):
         if STORE_FILE in files and _is_store(Path(parent)):
             folders.clear()
+            if parent != root:
+                yield parent + os.sep, root, "store"
             continue
+        for name in sorted(name for name in folders if name.startswith(".")):
+            yield os.path.join(parent, name, ""), root, "hidden"  # noqa: PTH118
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             path = os.path.join(parent, name)  # noqa: PTH118 - a Path for each of a million files is slow
-            if not is_hidden(name) and is_chosen(_below(path, root), settings.include, settings.exclude):
-                yield path, root
+            yield path, root, _why_not(path, name, root, settings)
 
 
 def _in_store(path: str, root: str, in_store: dict[str, bool]) -> bool:

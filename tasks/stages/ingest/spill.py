@@ -29,7 +29,8 @@ from schemas.corpus import CorpusSettings
 from schemas.tables import DOCUMENTS, QUARANTINE, conform
 from tasks.core.shards import estimate_tokens, hash_order, id_hash, id_hashes
 from tasks.stages.ingest import spill_files
-from tasks.stages.ingest.documents import FILE_FIELDS, Document, RejectedRow, SourceRow, document_of
+from tasks.stages.ingest.documents import FILE_FIELDS, Document, RejectedRow, SourceRow, WordCounts, document_of
+from tasks.stages.ingest.file_counts import FileCounts, counts_of
 from tasks.stages.ingest.language import with_language
 from tasks.stages.ingest.readers import read
 from tasks.stages.ingest.refused import COSTLY, TEMPORARY, files_refused_for
@@ -68,7 +69,7 @@ class ScanResult:
     refused: dict[str, int]  # by reason
     changed: tuple[str, ...]  # warning: files that changed while they were read; their rows are kept
     stale: tuple[str, ...] = ()  # files rejected because they were removed or replaced since they were listed
-    metadata_left_out: Mapping[str, int] = field(default_factory=dict)  # warning: documents by file; see `Document`
+    counts: Mapping[str, FileCounts] = field(default_factory=dict)  # by file, if anything was counted
     until: Until = _WHOLE  # with a cursor, the last row of an id counts
 
 
@@ -104,7 +105,7 @@ def scan(
     position = [-1, 0] if position is None else position
     changed: list[str] = []
     stale: list[str] = []
-    left_out: Counter[str] = Counter()
+    counts: dict[str, FileCounts] = {}
     until: Until | None = None
     with ExitStack() as opened:
         rows = _SpillWriter(name, folder, opened)
@@ -127,9 +128,12 @@ def scan(
                 if isinstance(result, Document):
                     result = with_language(result) if "language" in settings.file_metadata else result
                     rows.add(result, file.name, row.line)
-                    if result.metadata_left_out:
-                        left_out[file.name] += 1
+                    if row.words is not None or result.metadata_left_out:
+                        before_row = counts.get(file.name, FileCounts())
+                        counts[file.name] = _counted(row.words, result, before_row.metadata_left_out)
                     continue
+                if isinstance(row, SourceRow) and row.words is not None:
+                    counts[file.name] = counts_of(row.words, "")
                 if file.kind == RECORDS and result.document_id is not None:
                     rows.add_gone(result.document_id, file.name)
                 rows.reject(result, file.name)
@@ -140,33 +144,39 @@ def scan(
         position[0] = -1
         rows.flush()
     names = tuple(file.name for file in files)
-    noticed = tuple(changed), tuple(stale), dict(left_out)
+    noticed = tuple(changed), tuple(stale), counts
     return ScanResult(name, names, rows.documents, dict(rows.refused), *noticed, until or _WHOLE)
 
 
+def _counted(words: WordCounts | None, document: Document, metadata_left_out: int) -> FileCounts:
+    left_out = metadata_left_out + document.metadata_left_out
+    return FileCounts(metadata_left_out=left_out) if words is None else counts_of(words, document.text, left_out)
+
+
 def carry(
-    rows: pa.Table, refusals: pa.Table, files: Mapping[str, int], spill_folder: str | os.PathLike[str]
+    rows: pa.Table, refusals: pa.Table, files: Mapping[str, FileCounts], spill_folder: str | os.PathLike[str]
 ) -> ScanResult:
     """Copy the previous version's rows of unchanged files, as if the files had been scanned now.
 
-    rows: schema CARRIED_ROW. refusals: schema QUARANTINE. files: by name, the number of documents whose metadata were
-    left out. The texts stay in the previous version, where `documents_of` reads them.
+    rows: schema CARRIED_ROW. refusals: schema QUARANTINE. files: the counts by name. The texts stay in the previous
+    version, where `documents_of` reads them.
     """
     rows = rows.sort_by([("published", "descending")])  # of equal rows the first is the document: it must have a text
-    left_out = {name: files[name] for name in sorted(files) if files[name]}
-    result = _copied(CARRIED_SCAN, tuple(sorted(files)), rows, refusals, spill_folder)
-    return replace(result, metadata_left_out=left_out)
+    names = tuple(sorted(files))
+    result = _copied(CARRIED_SCAN, names, rows, refusals, spill_folder)
+    return replace(result, counts={name: files[name] for name in names})
 
 
 def respill(
     files: Sequence[SourceFile],
     read: pa.Table,
     refusals: pa.Table,
+    counts: Mapping[str, FileCounts],
     spill_folder: str | os.PathLike[str],
     *,
     fresh: bool = False,
 ) -> ScanResult:
-    """Spill the rows of an earlier scan of some files; see `spilled_rows`.
+    """Spill the rows of an earlier scan of some files; see `spilled_rows`. counts: the scan's, by file.
 
     Files that failed temporarily are left out of the spill and of the result. fresh: whether this run made the scan; if
     so, files that crashed or stalled the reader are kept, since another attempt would cost as much.
@@ -187,7 +197,8 @@ def respill(
             "line": pa.nulls(len(read), pa.int64()),
         }
     )
-    return _copied(_name_of(files), names, rows, refusals, spill_folder, read)
+    result = _copied(_name_of(files), names, rows, refusals, spill_folder, read)
+    return replace(result, counts={name: counts[name] for name in names if name in counts})
 
 
 def _copied(
@@ -228,7 +239,7 @@ def without(result: ScanResult, names: Collection[str], spill_folder: str | os.P
         name: tuple(file for file in getattr(result, name) if file not in names)
         for name in ("files", "changed", "stale")
     }
-    left_out = {file: count for file, count in result.metadata_left_out.items() if file not in names}
+    counts = {file: counted for file, counted in result.counts.items() if file not in names}
     refusals = of_files(open_spilled(folder / quarantine_file(result.name)).read_all(), remaining["files"])
     with writing(folder / quarantine_file(result.name), QUARANTINE) as sink:
         sink.write_table(refusals)
@@ -241,7 +252,7 @@ def without(result: ScanResult, names: Collection[str], spill_folder: str | os.P
             documents += pc.sum(pc.invert(gone)).as_py()
             sink.write_batch(batch.set_column(INDEX.get_field_index("gone"), INDEX.field("gone"), gone))
     refused = dict(Counter(refusals.column("reason").to_pylist()))
-    return replace(result, documents=documents, refused=refused, metadata_left_out=left_out, **remaining)
+    return replace(result, documents=documents, refused=refused, counts=counts, **remaining)
 
 
 def drop_partial(files: Sequence[SourceFile], spill_folder: str | os.PathLike[str]) -> None:

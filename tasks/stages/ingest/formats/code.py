@@ -22,8 +22,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 from indexmill.extras import not_installed
+from tasks.stages.ingest.documents import WordCounts
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, read_text
 from tasks.stages.ingest.formats.markdown_marks import fenced
+from tasks.stages.ingest.formats.word_count import words_of
 from tasks.text.markdown import code_span
 
 if TYPE_CHECKING:
@@ -164,7 +166,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits, dialect: str) -> Extracted
         definitions = list(_functions_of_r(lines))
     fence = language.fence or dialect
     parts = list(_sections(lines, 0, len(lines) - 1, definitions, fence, 0))
-    return Extracted("\n\n".join(parts) + "\n" if parts else "")
+    return Extracted("\n\n".join(parts) + "\n" if parts else "", words=WordCounts(words_of(text)))
 
 
 def _sections(

@@ -21,17 +21,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO
 
-from tasks.stages.ingest.documents import Location
+from tasks.stages.ingest.documents import Location, WordCounts
 from tasks.stages.ingest.formats import html
 from tasks.stages.ingest.formats.drawingml import GRAPHICS, Graphic, chosen, graphic, inline_of
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, read_text
 from tasks.stages.ingest.formats.markdown_marks import PAGE_BREAK, one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter
 from tasks.stages.ingest.formats.office_math import formula
+from tasks.stages.ingest.formats.office_words import words_in_part
 from tasks.stages.ingest.formats.opc import Package, description, open_package
 from tasks.stages.ingest.formats.symbol_fonts import shown_in
 from tasks.stages.ingest.formats.text_encoding import as_utf8
 from tasks.stages.ingest.formats.title_filter import title_of
+from tasks.stages.ingest.formats.word_count import count_words
 from tasks.stages.ingest.formats.word_lists import numbering_of
 from tasks.stages.ingest.formats.word_notes import Notes
 from tasks.stages.ingest.formats.word_styles import ParagraphStyle, is_on, styles_of, value_of
@@ -67,7 +69,8 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
             metadata["pages"] = pages
         if unread:
             metadata["unread"] = unread
-        return Extracted(text, document.title or title or document.first_heading, metadata, locations)
+        title = document.title or title or document.first_heading
+        return Extracted(text, title, metadata, locations, words=document.words())
 
 
 # The body.
@@ -115,6 +118,21 @@ class _Document:
         self._code: list[str] = []
         self.title = self.first_heading = ""
         self.unread: Counter[str] = Counter()
+        self.left_out: Counter[str] = Counter()  # words by reason
+
+    def words(self) -> WordCounts:
+        """Return the words of the document's parts, once it is read."""
+        words, deleted = words_in_part(self._data)
+        of_kinds = {"footnotes": "", "endnotes": "", "header": "header-footer", "footer": "header-footer"}
+        left_out = self.left_out.copy()
+        for kind, reason in (of_kinds | {"comments": "comment"}).items():
+            for part in sorted(set(self._package.parts(self._package.main, kind).values())):
+                if self._package.has(part):
+                    of_part, deleted_there = words_in_part(self._package.read(part))
+                    words, deleted = words + of_part, deleted + deleted_there
+                    left_out[reason] += of_part.total() if reason else 0
+        left_out["deleted"] = deleted.total()
+        return WordCounts(words + deleted, left_out)
 
     def read(self) -> tuple[str, tuple[Location, ...], int]:
         self._writer.turn_to(1)
@@ -142,9 +160,11 @@ class _Document:
             self._end_code()
             self._table(element)
         elif tag == "w:sdt":
-            if not _is_contents(element):
-                for inner in each(element, "w:sdtContent"):
-                    self._blocks(inner)
+            if _is_contents(element):
+                self.left_out["contents"] += sum(count_words(text.text or "") for text in element.iter("w:t"))
+                return
+            for inner in each(element, "w:sdtContent"):
+                self._blocks(inner)
         elif tag in ("w:ins", "w:moveTo", "w:customXml", "w:smartTag", "w:txbxContent"):
             self._blocks(element)
         elif tag == "mc:AlternateContent":
@@ -238,6 +258,7 @@ class _Document:
         if first(properties, "w:rPr/w:del") is not None:
             self._carried = read.inline
         elif shape.is_contents:
+            self.left_out["contents"] += count_words(read.inline.plain())
             self._writer.paragraph(PAGE_BREAK * read.inline.markdown().count(PAGE_BREAK))
         else:
             self._write(read.inline, properties, style, shape)
@@ -357,7 +378,7 @@ class _Document:
             if self._fields and not self._fields[-1].in_result and len(self._fields[-1].code) < 5_000:
                 self._fields[-1].code += element.text or ""
         elif hidden or (self._fields and not self._shown()):
-            return
+            self.left_out["hidden"] += count_words(element.text or "") if tag == "w:t" else 0
         elif tag == "w:t":
             text = shown_in(font, element.text or "")
             targets = [open_field.target for open_field in self._fields if open_field.target]

@@ -13,15 +13,18 @@ from __future__ import annotations
 
 import posixpath
 import re
+from collections import Counter
 from typing import Any, BinaryIO
 from urllib.parse import unquote
 
+from tasks.stages.ingest.documents import WordCounts
 from tasks.stages.ingest.formats.archive import Archive, open_archive
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, is_date, is_language
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import MarkdownWriter, clean
 from tasks.stages.ingest.formats.title_filter import first_heading, title_of
-from tasks.stages.ingest.formats.xhtml_text import body_of, is_contents, write
+from tasks.stages.ingest.formats.word_count import words_of
+from tasks.stages.ingest.formats.xhtml_text import body_of, is_contents, visible_text, write
 from tasks.stages.ingest.formats.xml import Element, each, first, parse, text_of
 
 _CONTAINER = "META-INF/container.xml"
@@ -41,16 +44,22 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         writer = MarkdownWriter(limits)
         chapters = _chapters(package, part)
         limits.check_pages(len(chapters), "chapters")
+        words: Counter[str] = Counter()
+        left_out: Counter[str] = Counter()
         for number, name in enumerate(chapters, 1):
             if name and name in archive:
                 tree = body_of(archive.read(name), name)
-                if not is_contents(tree):
+                in_chapter = words_of(visible_text(tree))
+                words += in_chapter
+                if is_contents(tree):
+                    left_out["contents"] += in_chapter.total()
+                else:
                     writer.turn_to(number)
                     write(tree, writer)
         text, locations = writer.result()
         if not text.strip():
             raise UnreadableError("no-text", "the chapters have no text; pictures are not read")
-        return Extracted(text, title or first_heading(text), metadata, locations)
+        return Extracted(text, title or first_heading(text), metadata, locations, words=WordCounts(words, left_out))
 
 
 def _package(archive: Archive) -> tuple[str, Element]:

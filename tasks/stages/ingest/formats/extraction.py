@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, cast
 
 from indexmill.extras import not_installed
 from tasks.core.environment import library_versions
-from tasks.stages.ingest.documents import Location
+from tasks.stages.ingest.documents import Location, WordCounts
 from tasks.stages.ingest.formats.tesseract import tesseract_versions
 
 _CHUNK = 1 << 20
@@ -57,7 +57,8 @@ class ExtractionLimits:
 class Extracted:
     """The content of a file. text: Markdown. metadata: JSON values. locations: ascending; empty without pages.
 
-    title: see `title_filter.title_of`. front_matter_left_out: whether lines of front matter cannot be read.
+    title: see `title_filter.title_of`. front_matter_left_out: whether lines of front matter cannot be read. words:
+    those of the file, and those that are left out.
     """
 
     text: str
@@ -65,6 +66,7 @@ class Extracted:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     locations: tuple[Location, ...] = ()
     front_matter_left_out: bool = False
+    words: WordCounts = WordCounts()
 
 
 class UnreadableError(Exception):

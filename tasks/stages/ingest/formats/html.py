@@ -17,15 +17,27 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from indexmill.extras import not_installed
+from tasks.stages.ingest.documents import WordCounts
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, read_text
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import MarkdownWriter
 from tasks.stages.ingest.formats.title_filter import title_of
-from tasks.stages.ingest.formats.xhtml_text import BLOCKS, HEADINGS, is_unread, page_of, write
+from tasks.stages.ingest.formats.word_count import count_words, words_of
+from tasks.stages.ingest.formats.xhtml_text import (
+    BLOCKS,
+    CONTROLS,
+    HEADINGS,
+    is_ever_shown,
+    is_unread,
+    page_of,
+    visible_text,
+    write,
+)
 from tasks.stages.ingest.formats.xml import Element
 
 _MANY_ATTRIBUTES = re.compile(r"<[A-Za-z](?:[^<>\s]*+\s++){10000}")
@@ -52,23 +64,27 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     tree = page_of(page)
     name = next((_words(element) for element in tree.iter("title")), "")
     says_article, may_be_article = _says_article(tree), _may_be_article(tree)
-    _clean(tree)
+    words, left_out = words_of(visible_text(tree)), Counter[str]()
+    _clean(tree, left_out)
     content = _content(tree)
+    if content is not tree:
+        left_out["navigation"] += count_words(visible_text(tree)) - count_words(visible_text(content))
     title = _title(content, name)
     if says_article or may_be_article:
         article = _article(page)
         is_sure = says_article and next(content.iter("pre"), None) is None
         if article is not None and (is_sure or _covers(article, content)):
+            left_out["beside-article"] = (words_of(visible_text(content)) - words_of(visible_text(article))).total()
             content = article
     writer = MarkdownWriter(limits)
     write(content, writer)
-    return Extracted(writer.result()[0], title)
+    return Extracted(writer.result()[0], title, words=WordCounts(words, left_out))
 
 
 def write_page(file: BinaryIO, limits: ExtractionLimits, writer: MarkdownWriter) -> None:
     """Write the text of a whole page, for example one that is embedded in a document. Raises as `extract` does."""
     tree = page_of(_read_page(file, limits))
-    _clean(tree)
+    _clean(tree, Counter())
     write(_content(tree), writer)
 
 
@@ -156,26 +172,26 @@ def _has_article(data: str) -> bool:
     return False
 
 
-def _clean(parent: Element, *, within_content: bool = False) -> None:
-    """Remove what is not content: see the module."""
+def _clean(parent: Element, left_out: Counter[str], *, within_content: bool = False) -> None:
+    """Remove what is not content, and count its words by reason: see the module."""
     for child in list(parent):
         if child.tag == "button" and parent.tag in HEADINGS and _words(child) == _words(parent):
             child.tag = "span"  # it opens the section below
-        if _is_excluded(child, within_content=within_content):
+        if reason := _why_excluded(child, within_content=within_content):
+            if is_ever_shown(child):
+                left_out[reason] += count_words(visible_text(child))
             _drop(parent, child)
         else:
-            _clean(child, within_content=within_content or child.tag in ("main", "article"))
+            _clean(child, left_out, within_content=within_content or child.tag in ("main", "article"))
 
 
-def _is_excluded(element: Element, *, within_content: bool) -> bool:
-    return (
-        is_unread(element)
-        or _is_permalink(element)
-        or element.get("aria-hidden") == "true"
-        or element.get("role") in _SURROUNDINGS
-        or (element.tag in ("header", "footer") and not within_content)
-        or _HIDDEN.search(element.get("style", "")) is not None
-    )
+def _why_excluded(element: Element, *, within_content: bool) -> str:
+    """Return why an element is not content, a key of `file_counts.LEFT_OUT`; empty if it is."""
+    is_around = element.get("role") in _SURROUNDINGS or (element.tag in ("header", "footer") and not within_content)
+    if is_around or element.tag in CONTROLS or _is_permalink(element):
+        return "navigation"
+    is_hidden = element.get("aria-hidden") == "true" or _HIDDEN.search(element.get("style", "")) is not None
+    return "hidden" if is_hidden or is_unread(element) else ""
 
 
 def _is_permalink(element: Element) -> bool:

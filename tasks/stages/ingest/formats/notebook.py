@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from tasks.stages.ingest.documents import Location
+from tasks.stages.ingest.documents import Location, WordCounts
 from tasks.stages.ingest.formats.extraction import (
     Extracted,
     ExtractionLimits,
@@ -22,6 +23,7 @@ from tasks.stages.ingest.formats.extraction import (
 from tasks.stages.ingest.formats.front_matter import FrontMatter, read_front_matter
 from tasks.stages.ingest.formats.markdown_marks import fenced
 from tasks.stages.ingest.formats.title_filter import first_heading, title_of
+from tasks.stages.ingest.formats.word_count import count_words, without_targets, words_of
 
 MAX_OUTPUT_LINES, MAX_OUTPUT = 40, 4_000
 """The maximum numbers of lines and of characters of a code cell's outputs."""
@@ -52,6 +54,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         raise UnreadableError("too-large", f"it has {len(cells):,} cells; at most {limits.pages * 10:,} are read")
     metadata = _object(notebook.get("metadata"))
     language = _language(metadata, cells)
+    words = _words(cells)
     front = _take_front_matter(cells)
     parts: list[str] = []
     locations: list[Location] = []
@@ -77,7 +80,21 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     fields = {**front.metadata, **_metadata(metadata, language)}
     title = title_of(str(metadata.get("title") or fields.pop("title", None) or "")) or _first_heading(cells)
     fields.pop("title", None)
-    return Extracted(text + "\n", title, fields, tuple(locations), front.left_out)
+    return Extracted(text + "\n", title, fields, tuple(locations), front.left_out, words)
+
+
+def _words(cells: Sequence[Mapping[str, Any]]) -> WordCounts:
+    """Return the words of all cells, and those of outputs that are left out."""
+    words: Counter[str] = Counter()
+    shown = in_outputs = 0
+    for cell in cells:
+        words += words_of(without_targets(_text(cell.get("source", cell.get("input")))))
+        outputs = _list(cell.get("outputs"))
+        printed = words_of("\n".join(_printed(_object(output), everything=True) for output in outputs))
+        words += printed
+        in_outputs += printed.total()
+        shown += count_words(_outputs(outputs).replace(_MORE, ""))
+    return WordCounts(words, {"output": in_outputs - shown})
 
 
 def _loaded(file: BinaryIO, limits: ExtractionLimits) -> Mapping[str, Any]:
@@ -184,10 +201,12 @@ def _outputs(outputs: Sequence[Any]) -> str:
     return "\n".join(lines)
 
 
-def _printed(output: Mapping[str, Any]) -> str:
+def _printed(output: Mapping[str, Any], *, everything: bool = False) -> str:
+    """Return the text of an output; without warnings and names of objects, unless `everything` is set."""
     kind = output.get("output_type")
     if kind == "stream":
-        return "" if output.get("name", output.get("stream")) == "stderr" else _plain(_text(output.get("text")))
+        is_warning = output.get("name", output.get("stream")) == "stderr"
+        return "" if is_warning and not everything else _plain(_text(output.get("text")))
     if kind in ("pyerr", "error"):
         name, value = (_plain(_text(output.get(key))) for key in ("ename", "evalue"))
         return f"{name}: {value}" if name else ""
@@ -197,7 +216,7 @@ def _printed(output: Mapping[str, Any]) -> str:
         for rich in ("text/markdown", "text/latex"):
             if rich in data and (not text.strip() or _REPR.match(text.strip())):
                 return _plain(_text(data[rich]))
-        return "" if _REPR.fullmatch(text.strip()) else _plain(text)
+        return "" if _REPR.fullmatch(text.strip()) and not everything else _plain(text)
     return ""
 
 

@@ -12,9 +12,12 @@ footers. Of formulas, pictures and charts only alternative texts are read.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
+from html import unescape
 from typing import BinaryIO
 
+from tasks.stages.ingest.documents import WordCounts
 from tasks.stages.ingest.formats.archive import Archive, open_archive
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import one_line
@@ -22,6 +25,7 @@ from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, cl
 from tasks.stages.ingest.formats.opc import first_description, properties_of
 from tasks.stages.ingest.formats.sheet_tables import write_sheet
 from tasks.stages.ingest.formats.title_filter import title_of
+from tasks.stages.ingest.formats.word_count import words_of
 from tasks.stages.ingest.formats.xml import Element, each, first, integer, parse, text_of
 
 _SKIP = frozenset(
@@ -62,7 +66,31 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
             raise UnreadableError("no-text", "it has no visible words")
         about = parse(archive.read(_META), _META).iter("*") if _META in archive else ()
         title, metadata = properties_of(about, _KEYS)
-        return Extracted(text, title or body.title, metadata, locations)
+        words = _words(archive.read("content.xml"))
+        return Extracted(text, title or body.title, metadata, locations, words=words)
+
+
+_LEFT_OUT = {
+    "deleted": re.compile(rb"<text:tracked-changes[ >].*?</text:tracked-changes>", re.DOTALL),
+    "comment": re.compile(rb"<office:annotation[ >].*?</office:annotation>", re.DOTALL),
+    "contents": re.compile(rb"<text:table-of-content[ >].*?</text:table-of-content>", re.DOTALL),
+}
+_BREAK = re.compile(rb"<text:(?:s|tab|line-break)\b[^<>]*>|</(?:text:(?:p|h)|table:table-cell)>")
+_TAG = re.compile(rb"<[^<>]*>")
+
+
+def _words(content: bytes) -> WordCounts:
+    """Count the words between the tags of a document, apart from its structure."""
+    words = _between_tags(content)
+    left_out = {
+        reason: sum(_between_tags(match[0]).total() for match in pattern.finditer(content))
+        for reason, pattern in _LEFT_OUT.items()
+    }
+    return WordCounts(words, left_out)
+
+
+def _between_tags(content: bytes) -> Counter[str]:
+    return words_of(unescape(_TAG.sub(b"", _BREAK.sub(b" ", content)).decode("utf-8", "replace")))
 
 
 class _Styles:

@@ -22,7 +22,7 @@ from typing import BinaryIO
 
 import pypdfium2 as pdfium
 
-from tasks.stages.ingest.documents import Location
+from tasks.stages.ingest.documents import Location, WordCounts
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import escaped, fenced, guarded, heading_text, table
 from tasks.stages.ingest.formats.page_layout import BodyStyle, PageBlock, around, blocks_of, joined
@@ -43,9 +43,11 @@ from tasks.stages.ingest.formats.ruled_tables import take_tables
 from tasks.stages.ingest.formats.running_heads import drop_running_heads, drop_running_tables
 from tasks.stages.ingest.formats.tesseract import require_tesseract
 from tasks.stages.ingest.formats.title_filter import title_of
+from tasks.stages.ingest.formats.word_count import count_words
 
 _DPI = 200
 _NEAR = 6.0  # points: columns of a table that goes on
+_MOSTLY = 0.9  # the least share of a page's words that are kept, unless the page is listed
 _MOST_WORDS = 1_000_000
 _LONGEST_HEADING = 200
 _ENDS = (".", "!", "?", ":", ";", "\u2026", ".\u201d", '."', ".)", "\u3002", "\uff01", "\uff1f")
@@ -101,10 +103,12 @@ def _extracted(document: pdfium.PdfDocument, letters: Letters, limits: Extractio
             for block in of_frame:
                 block.apart = frame is not page.frames[0]
             blocks += of_frame
+    kept = _words_by_page(blocks)
     blocks, levels = _whole_headings(blocks, _levels(blocks, style, outline_of(document)))
     details = information(document)
     written = _Written(limits.text_bytes)
-    for block, level in _joined_over_breaks(blocks, levels, style):
+    repeated: Counter[str] = Counter()
+    for block, level in _joined_over_breaks(blocks, levels, style, repeated):
         written.add(block, level, vocabulary)
     text = written.text()
     if not text.strip():
@@ -121,7 +125,32 @@ def _extracted(document: pdfium.PdfDocument, letters: Letters, limits: Extractio
         "letters_unmapped": sum(page.unmapped for page in pages if page.number not in read),
     }
     filled = {key: value for key, value in metadata.items() if value}
-    return Extracted(text, _title(details, blocks, levels), filled, tuple(written.locations))
+    words = _word_counts(pages, kept, garbled, words_of_heads, repeated["header"])
+    return Extracted(text, _title(details, blocks, levels), filled, tuple(written.locations), words=words)
+
+
+def _words_by_page(blocks: Sequence[PageBlock]) -> Counter[int]:
+    words: Counter[int] = Counter()
+    for block in blocks:
+        cells = (cell for row in block.rows for cell in row)
+        words[block.page] += sum(map(count_words, cells if block.kind == "table" else block.lines))
+    return words
+
+
+def _word_counts(
+    pages: Sequence[PageText], kept: Counter[int], garbled: Collection[int], of_heads: int, of_headers: int
+) -> WordCounts:
+    in_file: Counter[str] = Counter()
+    left_out = Counter({"running-head": of_heads, "repeated-header": of_headers})
+    lost: list[tuple[int, int, int]] = []
+    for page in pages:
+        in_file.update(page.words)
+        words = page.words.total()
+        left_out["hidden"] += page.hidden
+        left_out["unreadable-letters"] += words if page.number in garbled else page.unreadable
+        if kept[page.number] < _MOSTLY * words or (page.without_text and not kept[page.number]):
+            lost.append((page.number, words, kept[page.number]))
+    return WordCounts(in_file, left_out, tuple(lost))
 
 
 def _pages(document: pdfium.PdfDocument, letters: Letters, limits: ExtractionLimits) -> tuple[list[PageText], int]:
@@ -370,15 +399,19 @@ def _date(text: str) -> str:
 
 
 def _joined_over_breaks(
-    blocks: Sequence[PageBlock], levels: dict[int, int], style: BodyStyle
+    blocks: Sequence[PageBlock], levels: dict[int, int], style: BodyStyle, repeated: Counter[str]
 ) -> Iterator[tuple[PageBlock, int]]:
-    """Yield the blocks with their levels; a paragraph that spans several columns or pages becomes one block."""
+    """Yield the blocks with their levels; a paragraph that spans several columns or pages becomes one block.
+
+    repeated: counts the words of headers of tables that later pages repeat.
+    """
     merged: list[tuple[PageBlock, int]] = []
     for number, block in enumerate(blocks):
         level = levels.get(number, 0)
         if block.kind == "table" and merged and _goes_on(merged[-1][0], block):
             table = merged[-1][0]
             if block.rows[0] == table.rows[0]:
+                repeated["header"] += sum(map(count_words, block.rows[0]))
                 del block.rows[0]
             table.parts.append((len(table.rows), block.page, block.box))
             table.rows += block.rows

@@ -27,6 +27,7 @@ from tasks.stages.ingest.formats.extraction import UnreadableError
 from tasks.stages.ingest.formats.glyph_names import TEX_LIGATURES, letters_by_code
 from tasks.stages.ingest.formats.page_drawing import Area, Drawing, drawing_of, is_white
 from tasks.stages.ingest.formats.typed_text import typed_texts
+from tasks.stages.ingest.formats.word_count import count_words, words_of
 
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in points; y grows downwards."""
@@ -82,6 +83,8 @@ _FEW_UNMAPPED = 8
 _BODY_FONT = 400  # letters of a font that are guessed, on a page: then it is no font of formulas
 _SURE = 40  # letters of a font that PDFium maps: then it maps all codes of Latin letters
 RIGHT_TO_LEFT = re.compile(r"[\u0590-\u065f\u066d-\u06ef\u06fa-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
+_HYPHEN = re.compile(r"(\w)[-\u00ad\ufffe\x02]\r?\n(\w)|(?<=\w)[\ufffe\x02](?=\w)")
+"""A hyphen at the end of a line in PDFium's text, which marks it with U+FFFE or U+0002."""
 _FIXED_PITCH, _FORCE_BOLD = 1, 1 << 18
 
 
@@ -143,7 +146,8 @@ class PageText:
     """A page. frames: by descending amount of text. without_text: whether the page shows something, but no words.
 
     unmapped: the number of letters left out since nothing says what they are; a page with many has no readable text.
-    hidden: the number of words left out that no reader of the page sees.
+    hidden: the number of words left out that no reader of the page sees. words: all words, in PDFium's own text.
+    unreadable: the number of words that lack such letters.
     """
 
     number: int
@@ -152,6 +156,8 @@ class PageText:
     without_text: bool = False
     unmapped: int = 0
     hidden: int = 0
+    words: Counter[str] = field(default_factory=Counter)
+    unreadable: int = 0
 
     @property
     def is_garbled(self) -> bool:
@@ -219,6 +225,7 @@ def read_page(document: pdfium.PdfDocument, number: int, letters: Letters) -> Pa
             if count > _MOST_CHARS:
                 raise UnreadableError("too-large", f"page {number} has {count:,} characters; at most {_MOST_CHARS:,}")
             collector.read(text, count)
+            words = words_of(_HYPHEN.sub(r"\1\2", text.get_text_range()))
         hidden = collector.drop_hidden(shows_something=_shows_something(page))
         for typed, area in typed_texts(document, page):
             collector.add_typed(typed, (area.left, area.bottom, area.right, area.top))
@@ -228,7 +235,9 @@ def read_page(document: pdfium.PdfDocument, number: int, letters: Letters) -> Pa
         ]
         texts = [piece.text for frame in frames for piece in frame.pieces]
         without_text = not any(letter.isalnum() for text in texts for letter in text) and _shows_something(page)
-        return PageText(number, frames, sum(map(len, texts)), without_text, collector.unmapped, hidden)
+        unreadable = min(collector.unmapped, (words - words_of("\n".join(texts))).total())
+        counts = (collector.unmapped, hidden, words, unreadable)
+        return PageText(number, frames, sum(map(len, texts)), without_text, *counts)
 
 
 def grey_pixels(document: pdfium.PdfDocument, number: int, dpi: int) -> tuple[int, int, bytes, float]:
@@ -479,7 +488,7 @@ class _Pieces:
         worst = _FAINT if any(not piece.hidden for piece in every) or not shows_something else _UNSEEN
         for pieces in self._pieces_by_turns.values():
             pieces[:] = [piece for piece in pieces if piece.hidden < worst]
-        return sum(len(piece.text.split()) for piece in every if piece.hidden >= worst)
+        return sum(count_words(piece.text) for piece in every if piece.hidden >= worst)
 
     def _guessed(self, code: int, font: int) -> str:
         """Return the letter of a code that the font does not map to Unicode; empty, and counted, if it is unknown."""

@@ -18,12 +18,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from tasks.stages.ingest.documents import Location
+from tasks.stages.ingest.documents import Location, WordCounts
 from tasks.stages.ingest.formats.drawingml import GRAPHICS, chosen, graphic, inline_of
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter
 from tasks.stages.ingest.formats.numbering import counted
+from tasks.stages.ingest.formats.office_words import words_in_part
 from tasks.stages.ingest.formats.opc import Package, description, open_package
 from tasks.stages.ingest.formats.title_filter import title_of
 from tasks.stages.ingest.formats.xml import Element, each, first, integer, parse
@@ -52,7 +53,8 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         metadata["pages"] = presentation.slides
         if unread := +presentation.unread:
             metadata["unread"] = dict(sorted(unread.items()))
-        return Extracted(text, title or presentation.title, metadata, locations)
+        words = WordCounts(presentation.words, presentation.left_out)
+        return Extracted(text, title or presentation.title, metadata, locations, words=words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,8 @@ class _Presentation:
         self.title = ""
         self.has_words = False
         self.unread: Counter[str] = Counter()
+        self.words: Counter[str] = Counter()
+        self.left_out: Counter[str] = Counter()  # words by reason
 
     def read(self) -> tuple[str, tuple[Location, ...]]:
         main = self._package.main
@@ -139,11 +143,23 @@ class _Presentation:
                 self._slide(number, part)
         return self._writer.result()
 
+    def _count(self, part: str, reason: str = "") -> None:
+        """Count the words of a part. reason: why they are left out; empty if they are read."""
+        if self._package.has(part):
+            words, _ = words_in_part(self._package.read(part))
+            self.words += words
+            self.left_out[reason] += words.total() if reason else 0
+
     def _slide(self, number: int, part: str) -> None:
         tree = parse(self._package.read(part), part, "p:sld")
         if tree.get("show") in ("0", "false"):
             self.unread["hidden_slides"] += 1
+            self._count(part, "hidden")
             return
+        self._count(part)
+        for kind, reason in (("notesSlide", ""), ("comments", "comment")):
+            for beside in self._package.parts(part, kind).values():
+                self._count(beside, reason)
         self._part, self._links = part, self._package.links(part)
         self.unread["comments"] += self._package.count(part, "comments", "cm")
         layout = self._layout(part)

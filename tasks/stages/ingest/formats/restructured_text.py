@@ -10,6 +10,7 @@ directives. docutils is slow (100 kB/s) and recursive, so long or deeply nested 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import Any, BinaryIO
@@ -19,6 +20,7 @@ from docutils.core import publish_doctree
 from docutils.parsers.rst import Directive, Parser, directives, states
 from docutils.utils import unescape
 
+from tasks.stages.ingest.documents import WordCounts
 from tasks.stages.ingest.formats.extraction import (
     Extracted,
     ExtractionLimits,
@@ -27,6 +29,7 @@ from tasks.stages.ingest.formats.extraction import (
 )
 from tasks.stages.ingest.formats.markdown_marks import escaped, fenced, guarded, heading_text, table
 from tasks.stages.ingest.formats.title_filter import title_of
+from tasks.stages.ingest.formats.word_count import words_of
 from tasks.text.markdown import code_span
 
 MAX_BYTES = 2_000_000
@@ -112,6 +115,7 @@ def markdown_of(text: str, limits: ExtractionLimits) -> Extracted:
         has_title = bool(document.children) and document.children[0].tagname == "title"
         markdown = "\n\n".join(_blocks(document.children, 2 if has_title else 1)).strip("\n")
         title, metadata = _title(document), _metadata(document)
+        words = WordCounts(_words(document))
     except RecursionError as error:
         raise UnreadableError("hostile-file", "its lists, quotes, tables or references nest too deeply") from error
     except (ImportError, MemoryError):
@@ -120,7 +124,20 @@ def markdown_of(text: str, limits: ExtractionLimits) -> Extracted:
         raise UnreadableError("unreadable-file", f"docutils: {type(error).__name__}") from error
     if len(markdown.encode("utf-8", "surrogatepass")) > limits.text_bytes:
         raise UnreadableError("too-large", f"its text is over {limits.text_bytes:,} bytes")
-    return Extracted(f"{markdown}\n" if markdown else "", title, metadata)
+    return Extracted(f"{markdown}\n" if markdown else "", title, metadata, words=words)
+
+
+def _words(document: nodes.document) -> Counter[str]:
+    """Return the visible words as docutils sees them, without comments and messages about errors."""
+    words: Counter[str] = Counter()
+    todo: list[nodes.Node] = [document]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, nodes.Text):
+            words.update(words_of(node.astext()))
+        elif not isinstance(node, nodes.comment | nodes.system_message | nodes.raw | nodes.substitution_definition):
+            todo += node.children
+    return words
 
 
 def _check_substitutions(text: str) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from tasks.stages.ingest.formats.page_layout import BodyStyle, PageBlock, lines_of, rows_of
 from tasks.stages.ingest.formats.pdf_text import Frame, PageText, TextRun
+from tasks.stages.ingest.formats.word_count import count_words
 
 _MARGIN = 0.17  # share of a page's height, at top and bottom, in which running heads are detected
 _EDGE = 0.065  # share of a page's height, at top and bottom, where the text does not begin yet
@@ -75,7 +76,7 @@ def drop_running_heads(pages: Sequence[PageText], style: BodyStyle, *, has_table
     words = 0
     for page in pages:
         for frame in page.frames:
-            words += sum(len(piece.text.split()) for piece in frame.pieces if id(piece) in dropped)
+            words += sum(count_words(piece.text) for piece in frame.pieces if id(piece) in dropped)
             frame.pieces[:] = [piece for piece in frame.pieces if id(piece) not in dropped]
     return words
 
@@ -189,4 +190,4 @@ def drop_running_tables(tables: dict[int, list[PageBlock]], count: int) -> int:
     dropped = [same for same in by_text.values() if _repeats([block.page for block in same], count, 3)]
     for block in (block for same in dropped for block in same):
         tables[block.page].remove(block)
-    return sum(len(cell.split()) for same in dropped for block in same for row in block.rows for cell in row)
+    return sum(count_words(cell) for same in dropped for block in same for row in block.rows for cell in row)

@@ -34,10 +34,13 @@ BLOCKS = frozenset(HEADINGS) | frozenset(
     header hr html legend li main menu ol p pre section summary table tbody td th tr ul
     """.split()  # noqa: SIM905
 )
-_UNREAD = frozenset(
-    {"head", "script", "style", "template", "nav", "noscript", "iframe", "object", "embed", "audio", "video", "canvas"}
-    | {"map", "select", "input", "textarea", "button", "rp", "rt", "svg", "svg:svg", "svg:script", "svg:style"}
+CONTROLS = frozenset({"nav", "select", "input", "textarea", "button"})
+"""Elements to move about in a page and to enter something."""
+_NEVER_SHOWN = frozenset(
+    {"head", "script", "style", "template", "noscript", "iframe", "object", "embed", "audio", "video", "canvas", "map"}
+    | {"rp", "rt", "svg", "svg:svg", "svg:script", "svg:style"}
 )
+_UNREAD = CONTROLS | _NEVER_SHOWN
 _CODE = frozenset({"code", "kbd", "samp", "tt", "var"})
 _CONTENTS = frozenset({"toc", "landmarks", "page-list", "lot", "loi"})
 _MAX_CELLS = 200_000
@@ -295,6 +298,26 @@ class _Chapter:
 
 def _span(value: str | None) -> int:
     return max(1, min(int(value), 100)) if value is not None and value.isdecimal() and len(value) < 6 else 1
+
+
+def visible_text(element: Element) -> str:
+    """Return the text that a browser shows, or would show if it were not hidden; blocks are apart."""
+    return "".join(_visible(element))
+
+
+def is_ever_shown(element: Element) -> bool:
+    """Return whether a browser can show the text of an element."""
+    return isinstance(element.tag, str) and element.tag not in _NEVER_SHOWN and not element.tag.startswith("?:")
+
+
+def _visible(element: Element) -> Iterator[str]:
+    yield element.text or ""
+    for child in element:
+        gap = " " if child.tag in BLOCKS or child.tag == "br" else ""
+        yield gap
+        if is_ever_shown(child):
+            yield from _visible(child)
+        yield gap + (child.tail or "")
 
 
 def is_unread(element: Element) -> bool:

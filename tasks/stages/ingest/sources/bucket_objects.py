@@ -26,7 +26,7 @@ from indexmill.errors import NotFound, StoreError, StoreNotWritable
 from indexmill.store.bucket import Bucket, BucketObject
 from indexmill.store.layout import STORE_FILE
 from schemas.sources import BucketSettings
-from tasks.stages.ingest.sources.file_names import Skipped, is_hidden, is_plain, shown
+from tasks.stages.ingest.sources.file_names import Skipped, is_plain, shown, why_hidden
 from tasks.stages.ingest.sources.source_interface import ChangedError, FileEntry, SourceError
 from tasks.stages.ingest.sources.temporary import filled
 
@@ -97,7 +97,7 @@ class BucketSource:
         by_name: dict[str, list[BucketObject]] = {}
         for item in objects:
             below = item.name[len(self._key) :].lstrip("/")
-            if is_hidden(below) or (item.bytes == 0 and "." not in below.rpartition("/")[2]):
+            if why_hidden(below) or (item.bytes == 0 and "." not in below.rpartition("/")[2]):
                 continue
             name = unicodedata.normalize("NFC", below)
             if not is_plain(name):

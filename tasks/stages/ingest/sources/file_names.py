@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
+from typing import Literal
 
 _SHOWN = 200
 _LEFT_BEHIND = re.compile(r"(?:.*/)?(?:~\$[^/]*|~wrl[^/]*\.tmp|#[^/]*#|[^/]*~|[^/]*\.sw[a-p])", re.IGNORECASE)
@@ -33,13 +34,15 @@ class Skipped:
         ]
 
 
-def is_hidden(name: str) -> bool:
-    """Return whether a part of a path begins with a dot, or an editor left the file behind; such files are skipped.
+def why_hidden(name: str) -> Literal["", "hidden", "left-behind"]:
+    """Return why a file is skipped: a part of its path begins with a dot, or an editor left it behind; else ''.
 
-    Except the mark of a Hudi table.
+    The mark of a Hudi table is not skipped.
     """
     is_mark = name.endswith(".hoodie/hoodie.properties")
-    return f"/{name}".count("/.") > is_mark or _LEFT_BEHIND.fullmatch(name) is not None
+    if f"/{name}".count("/.") > is_mark:
+        return "hidden"
+    return "left-behind" if _LEFT_BEHIND.fullmatch(name) else ""
 
 
 def is_plain(name: str) -> bool:

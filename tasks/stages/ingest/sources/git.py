@@ -37,7 +37,7 @@ from indexmill.text.printable import is_utf8
 from schemas.sources import GitSettings
 from tasks.stages.ingest.globs import is_chosen
 from tasks.stages.ingest.source_files import kind_of
-from tasks.stages.ingest.sources.file_names import Skipped, is_hidden, is_plain, shown
+from tasks.stages.ingest.sources.file_names import Skipped, is_plain, shown, why_hidden
 from tasks.stages.ingest.sources.source_interface import FileEntry, SourceError
 from tasks.stages.ingest.sources.temporary import filled
 
@@ -235,7 +235,7 @@ class GitSource:
             described, _, path = line.partition(b"\t")
             mode, _, identity, *size = described.split()
             name = path.decode("utf-8", "surrogateescape")
-            if is_hidden(name):
+            if why_hidden(name):
                 continue
             if mode == b"120000":
                 skipped.add("they are symbolic links", name)

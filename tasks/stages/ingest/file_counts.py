@@ -1,0 +1,135 @@
+"""What a scan counts of each file: the words in it, those in its document, and those left out, with the reasons.
+
+The words of a file are counted along another path than its text: PDFium's raw text of a page, the visible text of an
+HTML page, the text nodes of Office files. So
+
+    words + added = kept + the sum of left_out
+
+where `added` are words that the text has more often, such as alternative texts of pictures. Words that are missing for
+no known reason are left out as `unexplained`: many of these show a fault of the reader.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from tasks.stages.ingest.documents import WordCounts
+from tasks.stages.ingest.formats.word_count import count_words, without_targets, words_of
+
+LEFT_OUT: dict[str, str] = {
+    "beside-article": "text around an article, such as teasers and comments",
+    "comment": "remarks of reviewers",
+    "components": "imports, exports and tags of components in MDX",
+    "contents": "tables of contents, which repeat the headings",
+    "deleted": "text deleted or moved away in tracked changes",
+    "front-matter": "metadata at the beginning of the file",
+    "header-footer": "headers and footers of pages",
+    "hidden": "text that no reader of the page sees, and hidden sheets and slides",
+    "navigation": "menus, search boxes, headers and footers of a web page",
+    "output": "outputs of a notebook that are not text, or too long",
+    "repeated-header": "the header of a table, repeated on each page",
+    "running-head": "lines that repeat at the top or bottom of pages",
+    "unexplained": "missing for no known reason: compare the document with its file",
+    "unreadable-letters": "pages whose fonts do not say which letters they show; see corpus.extract.ocr",
+}
+"""The reasons why words of a file are not in its document."""
+
+_FIELDS: list[pa.Field[Any]] = [
+    pa.field("words", pa.int64()),
+    pa.field("kept", pa.int64()),
+    pa.field("added", pa.int64(), nullable=False),
+    pa.field(
+        "left_out",
+        pa.list_(
+            pa.struct([pa.field("reason", pa.string(), nullable=False), pa.field("words", pa.int64(), nullable=False)])
+        ),
+        nullable=False,
+    ),
+    pa.field(
+        "pages",
+        pa.list_(pa.struct([pa.field(name, pa.int64(), nullable=False) for name in ("page", "words", "kept")])),
+        nullable=False,
+    ),
+    pa.field("metadata_left_out", pa.int64(), nullable=False),
+]
+COUNTS = pa.schema(_FIELDS)
+"""The columns of a file's counts."""
+FILE_COUNTS = pa.schema([pa.field("file", pa.string(), nullable=False), *_FIELDS])
+"""The counts of files by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileCounts:
+    """The counts of a file: a function of its bytes and the settings.
+
+    words: in the file; None if they cannot be counted apart from its text. kept: in the document; None for a file of
+    records. added: words of the document that the file does not have. left_out: words by reason, a key of LEFT_OUT.
+    pages: (page, words, words kept) of each page that lost words or has no text. metadata_left_out: the number of
+    documents some of whose metadata were left out.
+    """
+
+    words: int | None = None
+    kept: int | None = None
+    added: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    pages: tuple[tuple[int, int, int], ...] = ()
+    metadata_left_out: int = 0
+
+    def row(self) -> dict[str, Any]:
+        """Return the counts as a row of the schema COUNTS."""
+        return {
+            "words": self.words,
+            "kept": self.kept,
+            "added": self.added,
+            "left_out": [{"reason": reason, "words": words} for reason, words in sorted(self.left_out.items())],
+            "pages": [{"page": page, "words": words, "kept": kept} for page, words, kept in self.pages],
+            "metadata_left_out": self.metadata_left_out,
+        }
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> FileCounts:
+        """Return the counts in a row of the schema COUNTS, which may have other columns."""
+        return cls(
+            row["words"],
+            row["kept"],
+            row["added"],
+            {entry["reason"]: entry["words"] for entry in row["left_out"]},
+            tuple((entry["page"], entry["words"], entry["kept"]) for entry in row["pages"]),
+            row["metadata_left_out"],
+        )
+
+
+def counts_of(words: WordCounts, text: str, metadata_left_out: int = 0) -> FileCounts:
+    """Return the counts of a file that became a document; words that are missing for no reason are `unexplained`."""
+    left_out = {reason: number for reason, number in words.left_out.items() if number > 0}
+    visible = without_targets(text)
+    in_file: int | None
+    if isinstance(words.in_file, Counter):
+        in_text = words_of(visible)
+        in_file, kept = words.in_file.total(), in_text.total()
+        missing = (words.in_file - in_text).total()
+    else:
+        in_file, kept = words.in_file, count_words(visible)
+        missing = 0 if in_file is None else max(0, in_file - kept)
+    if in_file is None:
+        return FileCounts(None, kept, 0, left_out, words.pages, metadata_left_out)
+    explained = sum(left_out.values())
+    if missing > explained:
+        left_out["unexplained"] = missing - explained
+    added = kept + max(missing, explained) - in_file
+    return FileCounts(in_file, kept, added, left_out, words.pages, metadata_left_out)
+
+
+def table_of(counts: Mapping[str, FileCounts]) -> pa.Table:
+    """Return a table of the schema FILE_COUNTS, sorted by file."""
+    return pa.Table.from_pylist([{"file": name, **counts[name].row()} for name in sorted(counts)], FILE_COUNTS)
+
+
+def of_table(rows: Iterable[Mapping[str, Any]]) -> dict[str, FileCounts]:
+    """Return the counts in the rows of a table of the schema FILE_COUNTS."""
+    return {row["file"]: FileCounts.of_row(row) for row in rows}

@@ -1,0 +1,36 @@
+"""Counts words in the same way in a file and in the text that is read from it, so that losses show."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from indexmill.text.normalise import INVISIBLE, normalise
+
+_UNSPACED = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u1aaf\u1b00-\u1bff\u2e80-\u2fdf\u3005-\u312f\u31a0-\u31ff"
+    "\u3400-\u4dbf\u4e00-\u9fff\ua980-\uaadf\uf900-\ufaff\U00020000-\U0003ffff"
+)
+"""Scripts without spaces between words: each letter counts."""
+_WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
+_TARGET = re.compile(r"\]\([^\s()]{1,2000}\)")
+"""The target of a link in Markdown, which is no visible word."""
+
+
+def count_words(text: str) -> int:
+    """Count the runs of letters and digits, in linear time. Letters of Chinese, Thai and the like count each."""
+    return sum(1 for _ in _WORD.finditer(_plain(text)))
+
+
+def words_of(text: str) -> Counter[str]:
+    """Return the words of a text, and how often each occurs; counted as by `count_words`."""
+    return Counter(match[0] for match in _WORD.finditer(_plain(text)))
+
+
+def without_targets(markdown: str) -> str:
+    """Return a Markdown text without the targets of its links, so that only visible words remain."""
+    return _TARGET.sub("]", markdown)
+
+
+def _plain(text: str) -> str:
+    return text if text.isascii() else normalise("NFKC", INVISIBLE.sub("", text))
