@@ -96,6 +96,7 @@ class Status:
 
     success: the last run that compared the served index with the corpus. candidate: the run whose candidate can be
     published by hand. stand_ins: by stage, the numbers of texts in the served index and of fallbacks among them.
+    coverage: what became of the files of the corpus in the run `success`; see `tasks.stages.ingest.coverage`.
     """
 
     state: State
@@ -110,6 +111,7 @@ class Status:
     hold: str | None
     candidate: str | None
     stand_ins: dict[str, dict[str, int]]
+    coverage: dict[str, Any]
     aliases: dict[str, int]
     batches: tuple[Pending, ...]
     problems: tuple[str, ...]
@@ -149,7 +151,8 @@ def read_status(store: Store, now: float, max_age: float | None = None) -> Statu
         zombie=zombie,
         hold=None if hold is None else str(hold),
         candidate=None if candidate is None else candidate.run_id,
-        stand_ins={} if success is None else _stand_ins(success),
+        stand_ins={} if success is None else _report_of(success, "stand_ins"),
+        coverage={} if success is None else _report_of(success, "coverage"),
         aliases=StoreReader(store.url).aliases(),
         batches=tuple(
             Pending(batch, state, round(max(0.0, now - file.modified), 3))
@@ -227,9 +230,9 @@ def _rollback(past: Sequence[StoredRun], newest: Ref | None, read_at: str | None
     return None
 
 
-def _stand_ins(success: StoredRun) -> dict[str, dict[str, int]]:
-    stand_ins: Any = success.end.report.get("stand_ins", {}) if success.end is not None else {}
-    return dict(stand_ins)
+def _report_of(success: StoredRun, key: str) -> dict[str, Any]:
+    facts: Any = success.end.report.get(key, {}) if success.end is not None else {}
+    return dict(facts)
 
 
 def _staleness(published: bool, age: float | None, max_age: float | None) -> str | None:

@@ -66,6 +66,17 @@ def find_reading(store: Store, fingerprint: str, also: Collection[str] = ()) -> 
     return None
 
 
+def readings_until(store: Store, run_id: str | None = None) -> list[tuple[str, ReadingRecord]]:
+    """Return the readings of a run (the last, if `run_id` is None) and of the run before, with the ids of the runs.
+
+    A run that recorded none is left out; so the list may be shorter, or empty.
+    """
+    ids = (name.split("/")[1] for name in store.list(run_prefix()) if name.endswith(f"/{_NAME}.json"))
+    latest = sorted((name for name in ids if run_id is None or name <= run_id), reverse=True)[:2]
+    found = [(name, find_record(store, run_name(name, _NAME), ReadingRecord)) for name in latest]
+    return [(name, record) for name, record in found if record is not None and (run_id in (None, latest[0]))]
+
+
 def tables_of(store: Store, digests: Iterable[str], schema: pa.Schema) -> pa.Table:
     """Read tables of a reading and concatenate them; raises CorruptBlob or StoreError if one is damaged."""
     return pa.concat_tables([schema.empty_table(), *(read_table(store, digest, schema) for digest in digests)])

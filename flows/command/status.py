@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator
 
 import click
 
+from flows.command.coverage import coverage_lines
 from flows.command.shared import print_result, store_of
 from flows.status import EXIT_CODES, Status, duration_text, read_status
 from indexmill.command.options import Duration, Options, common
@@ -22,8 +24,9 @@ from indexmill.text.printable import printable
     metavar="TIME",
     help="Exit with 1 if the index is older than this, such as 26h, 90m or 2d; by default, any age is accepted.",
 )
+@click.option("--coverage", is_flag=True, help="Also show what became of the files of the corpus; see `coverage`.")
 @common
-def command(options: Options, max_age: float | None) -> None:
+def command(options: Options, max_age: float | None, *, coverage: bool) -> None:
     """Show how fresh the index is: its newest version, the last runs, and the run at work.
 
     The age counts from the start of the last run that compared the published index with the corpus, whether it
@@ -34,7 +37,13 @@ def command(options: Options, max_age: float | None) -> None:
     """
     with Waiting("reading the records of the runs", only_terminals=True):
         status = read_status(store_of(options), time.time(), max_age)
-    print_result(options, status, _lines(status))
+    shown = dataclasses.asdict(status)
+    lines = list(_lines(status))
+    if coverage:
+        lines += coverage_lines(status.coverage) if status.coverage else ["no run has recorded the files of the corpus"]
+    else:
+        del shown["coverage"]
+    print_result(options, shown, lines)
     for problem in status.problems:
         click.echo(printable(problem), err=True)
     if not status.fresh:

@@ -417,9 +417,8 @@ class RunCorpus:
         counts |= totals
         report.refused = Counter(refused.column("reason").to_pylist())
         report.changed_files = plan.changed
-        left_out = {
-            name: of_file.metadata_left_out for name, of_file in plan.counts.items() if of_file.metadata_left_out
-        }
+        counted_files = plan.counts.items()
+        left_out = {name: file.metadata_left_out for name, file in counted_files if file.metadata_left_out}
         if left_out:
             counts["metadata_left_out"] = sum(left_out.values())
             progress.warn(

@@ -143,9 +143,8 @@ def summary_of(table: pa.Table) -> dict[str, Any]:
     for row in rows:
         sizes[row["outcome"]] += row["bytes"]
     largest = sorted(folders, key=lambda name: (-folders[name]["files"], name))[:_FOLDERS]
-    losing = sorted(
-        (row for row in rows if _left_out(row)), key=lambda row: (-sum(_left_out(row).values()), row["name"])
-    )
+    losing = [row for row in rows if row["left_out"]]
+    losing.sort(key=lambda row: (-_left_out(row).total(), row["name"]))
     return {
         "files": {name: outcomes[name] for name in OUTCOMES if outcomes[name]},
         "bytes": {name: sizes[name] for name in OUTCOMES if outcomes[name]},

@@ -293,11 +293,11 @@ def _title(value: Any) -> str:
 
 def _source(record: Mapping[str, Any], fields: tuple[str, ...]) -> tuple[str | None, str | None]:
     """Return the first source field that contains text, and its value; (None, None) if there is none."""
-    for field in fields:
-        value = record.get(field)
+    for name in fields:
+        value = record.get(name)
         if isinstance(value, str) and value.strip():
-            _encoded(value, field)
-            return field, value
+            _encoded(value, name)
+            return name, value
     return None, None
 
 

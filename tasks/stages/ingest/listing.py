@@ -99,9 +99,8 @@ def list_corpus(
         passed_over += listing.passed_over
     if not files and not allow_none:
         seen = SourceFiles((), (), (), tuple(passed_over)).summary
-        raise BadInput(
-            f"no corpus file found in {', '.join(empty)}; check `include` and `exclude`. {seen}".rstrip(". ")
-        )
+        where = ", ".join(empty)
+        raise BadInput(f"no corpus file found in {where}; check `include` and `exclude`. {seen}".rstrip(". "))
     refuse_same_id(files)
     files = with_distinct_names(files, _full_name)
     files = with_distinct_names(files, _unique_name)  # two queries of a database, or two branches of a repository
@@ -157,9 +156,8 @@ def _listed(
     for entry in opened.list(tokens):
         if note_table(entry.name, tables) == "hudi":  # a hidden file, listed only to note the table
             continue
-        chosen = all(
-            is_chosen(entry.name, *globs) for globs in ((settings.include, settings.exclude), (include, exclude))
-        )
+        globs = ((settings.include, settings.exclude), (include, exclude))
+        chosen = all(is_chosen(entry.name, *pair) for pair in globs)
         file = _source_file(entry, place, key, scratch, settings) if chosen else "excluded"
         if isinstance(file, str):
             name = unicodedata.normalize("NFC", f"{getattr(place, 'prefix', '')}{entry.name}")

@@ -66,7 +66,7 @@ class Extracted:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     locations: tuple[Location, ...] = ()
     front_matter_left_out: bool = False
-    words: WordCounts = WordCounts()
+    words: WordCounts = field(default_factory=WordCounts)
 
 
 class UnreadableError(Exception):

@@ -17,7 +17,7 @@ from indexmill.errors import BadInput
 from schemas.corpus import AccessSettings, CorpusSettings, FieldNames
 from schemas.sources import PluginSettings
 from tasks.stages.ingest.documents import RejectedRow, SourceRow
-from tasks.stages.ingest.known import KnownFile
+from tasks.stages.ingest.known import FileIdentity
 from tasks.stages.ingest.lake_folders import note_table, partition_columns
 from tasks.stages.ingest.listing import list_corpus
 from tasks.stages.ingest.readers import read
@@ -202,5 +202,5 @@ def test_a_file_whose_columns_change_is_read_again(tmp_path: Path) -> None:
         for names in (("x", "y"), ("x/lang=en", "y/lang=en"))
     )
     assert [file.name for file in above] == [file.name for file in within]  # whole paths, to tell them apart
-    before, after = (KnownFile.of(files[0], left_out=False) for files in (above, within))
+    before, after = (FileIdentity.of(files[0]) for files in (above, within))
     assert before.details != after.details == ""

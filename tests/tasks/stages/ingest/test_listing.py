@@ -164,13 +164,16 @@ def test_files_of_a_place_that_no_reader_takes_are_counted(tmp_path: Path) -> No
     (tmp_path / "a.odd").touch()
     place = wiki("Vell.", "a.md", "b.odd", "c/d.odd", "e.py", "f.odd")
     settings = CorpusSettings(paths=(str(tmp_path),), sources=(place,), exclude=("f.*",))
+    key = source_key(place)
     assert list_corpus(settings, tmp_path / "places").passed_over == (
-        PassedOver(str(tmp_path), ".odd", 1, f"{tmp_path}/a.odd"),
-        PassedOver(f"{__name__}:Wiki", ".odd", 2, "b.odd"),
-        PassedOver(f"{__name__}:Wiki", ".py", 1, "e.py"),
+        PassedOver(f"{tmp_path}/a.odd", "a.odd", "suffix", "a.odd"),
+        PassedOver("b.odd", "b.odd", "suffix", "b.odd", 0, key),
+        PassedOver("c/d.odd", "c/d.odd", "suffix", "c/d.odd", 0, key),
+        PassedOver("e.py", "e.py", "not-included", "e.py", 0, key),
+        PassedOver("f.odd", "f.odd", "excluded", "f.odd", 0, key),
     )
     with pytest.raises(
-        BadInput, match=r"Wiki; see also include and exclude\. 1 file is not read.*: 1 \.odd, such as b"
+        BadInput, match=r"Wiki; check `include` and `exclude`\. 1 file is not read.*: 1 \.odd, such as b"
     ):
         list_corpus(CorpusSettings(sources=(wiki("Vell.", "b.odd"),)), tmp_path / "places")
 

@@ -235,19 +235,25 @@ def test_files_that_no_reader_takes_are_counted_also_where_others_are_read(tmp_p
     _make(
         tmp_path, "docs/a.md", "docs/b.ODD", "docs/c/d.odd", "docs/LICENSE", "docs/a.py", "docs/e.txt.gz", "more/f.odd"
     )
-    _make(tmp_path, "docs/.hidden.odd", "docs/excluded.odd", "docs/src/g.py")
+    _make(tmp_path, "docs/.hidden.odd", "docs/excluded.odd", "docs/src/g.py", "docs/.git/x.txt")
+    _make(tmp_path, "docs/store/store.json", "docs/store/blobs/sha256/ab/c")
     docs, more = f"{tmp_path}/docs", f"{tmp_path}/more"
     listing = find(CorpusSettings(paths=(docs, f"{docs}/src/*.py", more), exclude=("excluded.*",)))
-    assert [(group.place, group.suffix, group.files, group.example) for group in listing.passed_over] == [
-        (docs, "", 1, f"{docs}/LICENSE"),
-        (docs, ".odd", 2, f"{docs}/b.ODD"),
-        (docs, ".py", 1, f"{docs}/a.py"),  # but not g.py, which another path asks for
-        (docs, ".txt.gz", 1, f"{docs}/e.txt.gz"),
-        (more, ".odd", 1, f"{more}/f.odd"),
+    assert [(file.name, file.suffix, file.reason, file.size) for file in listing.passed_over] == [
+        (".git/", "", "hidden", 0),
+        (".hidden.odd", ".odd", "hidden", 1),
+        ("LICENSE", "", "suffix", 1),
+        ("a.py", ".py", "not-included", 1),  # but not g.py, which another path asks for
+        ("b.ODD", ".odd", "suffix", 1),
+        ("c/d.odd", ".odd", "suffix", 1),
+        ("e.txt.gz", ".txt.gz", "suffix", 1),
+        ("excluded.odd", ".odd", "excluded", 1),
+        ("f.odd", ".odd", "suffix", 1),
+        ("store/", "", "store", 0),
     ]
     assert listing.summary.startswith(
         "6 files are not read, since no reader takes the suffix: 3 .odd, 1 .py, 1 .txt.gz, 1 without a suffix, such as "
-        f"{docs}/b.ODD. Convert them"
+        "b.ODD. Convert them"
     )
     assert find(CorpusSettings(paths=(f"{docs}/a.md",))).summary == ""
     assert find(CorpusSettings(paths=(more,), formats={".odd": "text"})).summary == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -34,7 +35,7 @@ def test_a_foot_that_differs_in_the_pages_number_is_left_out_and_counted(foot: s
     found = read_pdf(pages_with(6, lambda paper, number: paper.put(60, 810, foot.format(number))).data())
     assert "6" not in found.text
     assert "ACME" not in found.text
-    assert found.metadata["words_in_running_heads"] == 6 * len(foot.split())
+    assert found.metadata["words_in_running_heads"] == 6 * len(re.findall(r"\w+", foot.replace("{}", "1")))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +89,7 @@ def test_a_box_with_the_head_of_the_document_is_left_out() -> None:
 
     found = read_pdf(pages_with(4, draw).data())
     assert "QM-7" not in found.text
-    assert found.metadata["words_in_running_heads"] == 4 * 7
+    assert found.metadata["words_in_running_heads"] == 4 * 8  # QM-7 counts as two
 
 
 def test_pages_of_a_table_alone_lose_their_heads_as_well() -> None:
