@@ -10,7 +10,7 @@ from pathlib import Path
 
 import indexmill
 from benchmarks.acceptance.commands import Programs
-from benchmarks.acceptance.floors import DOCUMENT_SCORES
+from benchmarks.acceptance.floors import DOCUMENT_SCORES, UNEXPLAINED_WORDS
 from benchmarks.acceptance.rows import AcceptanceRow, Group, Measure
 
 _FILES = "documents/real/files"
@@ -60,6 +60,19 @@ def _score(subject: _RealFiles) -> Iterator[Measure]:
         yield Measure(shown, ", ".join(floors.values()), is_met, kind)
 
 
+def _coverage(subject: _RealFiles) -> Iterator[Measure]:
+    """Compare the bytes of all outcomes with those on disk, and the words that are missing for no known reason."""
+    covered = subject.programs.json("coverage", "--store", subject.store)
+    there = sum(path.stat().st_size for path in (subject.data / _FILES).iterdir())
+    size = sum(covered["bytes"].values())
+    yield Measure(f"{size:,} bytes of {there:,}", "all", size == there)
+    for kind, figures in covered["formats"].items():
+        if words := figures["words"]:
+            share = figures["left_out"].get("unexplained", 0) / words
+            floor = f"at most {UNEXPLAINED_WORDS:.1%}"
+            yield Measure(f"{share:.2%} of the words unexplained", floor, share <= UNEXPLAINED_WORDS, kind)
+
+
 def _number(value: str) -> float:
     """Return the number before a slash: 58 of `58/60`."""
     return float(value.partition("/")[0])
@@ -67,7 +80,11 @@ def _number(value: str) -> float:
 
 DOCUMENTS = Group(
     "documents",
-    (AcceptanceRow("build", _build), AcceptanceRow("score", _score, ("build",))),
+    (
+        AcceptanceRow("build", _build),
+        AcceptanceRow("score", _score, ("build",)),
+        AcceptanceRow("coverage", _coverage, ("build",)),
+    ),
     _RealFiles,
     (_FILES, _SCORE, "documents/real/expected.jsonl"),
 )

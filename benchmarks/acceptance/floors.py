@@ -41,3 +41,9 @@ DOCUMENT_SCORES = {
 
 python -m benchmarks.acceptance --only "documents: score"
 """
+
+UNEXPLAINED_WORDS = 0.005
+"""The greatest share of a format's words that may be missing in the documents of real files for no known reason.
+
+python -m benchmarks.acceptance --only "documents: coverage"
+"""

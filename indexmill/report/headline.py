@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from indexmill.report.facts import Facts
 from indexmill.report.numbers import amount, clipped, duration, money, share
-from indexmill.report.run_record import GateMeasurement, PlanFigure, RunRecord
+from indexmill.report.run_record import CorpusCoverage, GateMeasurement, PlanFigure, RunRecord
 from indexmill.text.counted import byte_size, counted
 
+_UNEXPLAINED = 0.02  # the share of a format's words that may be missing for no known reason
 _SAME = 0.0005  # recalls that differ by less count as equal
 _PLANNED = ("cost", "llm_calls", "llm_tokens", "embed_calls", "embed_tokens")
 """The figures of a plan that cause an alarm if the run exceeds them."""
@@ -123,6 +124,18 @@ def _beside(figure: PlanFigure | None, shown: Callable[[float], str]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
+def _uncovered(coverage: CorpusCoverage | None) -> list[str]:
+    if coverage is None:
+        return []
+    unread = coverage.passed_over.get("suffix", 0)
+    lines = [f"{counted(unread, 'file')} that no reader takes, more than are read"] if unread > coverage.read else []
+    return lines + [
+        f"{share(covered.unexplained)} of the words of {counted(covered.files, f'{covered.name} file')} missing"
+        for covered in coverage.formats
+        if covered.unexplained > _UNEXPLAINED
+    ]
+
+
 def _attention(facts: Facts) -> Card:
     title, run = "What needs attention", facts.tonight.run
     if run is None:
@@ -136,6 +149,7 @@ def _attention(facts: Facts) -> Card:
         lines.append(f"allowed by hand: {', '.join(gate.replace('_', ' ') for gate in run.allowed)}")
     if run.refused_rows:
         lines.append(counted(run.refused_rows, "quarantined row"))
+    lines += _uncovered(run.coverage)
     fallbacks = sum(stage.stand_ins for stage in run.stand_ins)
     if fallbacks:
         lines.append(f"{counted(fallbacks, 'fallback text')} where a language model wrote none")

@@ -13,6 +13,8 @@ from indexmill.errors import CorruptBlob
 from indexmill.report.run_record import (
     FAILURES,
     Compared,
+    CorpusCoverage,
+    CoveredFiles,
     FallbackCounts,
     GateMeasurement,
     Missed,
@@ -29,6 +31,7 @@ _MOST_WARNINGS = 100
 _MOST_MISSED = 500
 _MOST_STAGES = 200
 _MOST_REASONS = 50
+_MOST_FOLDERS = 20
 _MOST_QUESTIONS = 100_000
 _MOST_METHODS = 50
 _MOST_IDS = 100
@@ -87,7 +90,34 @@ def record_of(run: str, start: Mapping[str, Any], end: Mapping[str, Any]) -> Run
         ),
         plan=tuple(_planned(name, _object(value)) for name, value in _first(_object(end.get("plan")), _MOST_REASONS)),
         quality=_quality(report.get("quality")),
+        coverage=_coverage(report.get("coverage")),
     )
+
+
+def _coverage(record: object) -> CorpusCoverage | None:
+    value = _object(record)
+    if not value:
+        return None
+    folders = tuple(_covered(name, _object(item)) for name, item in _object(value.get("folders")).items())
+    return CorpusCoverage(
+        outcomes=_counts(value.get("files")),
+        passed_over=_counts(value.get("passed_over")),
+        formats=tuple(
+            _covered(name, _object(item)) for name, item in _first(_object(value.get("formats")), _MOST_STAGES)
+        ),
+        folders=tuple(sorted(folders, key=lambda folder: (-folder.files, folder.name))[:_MOST_FOLDERS]),
+        folders_left_out=_count(value.get("folders_left_out")) + max(0, len(folders) - _MOST_FOLDERS),
+        worst=tuple(
+            _covered(_text(_object(item).get("name"), _LONGEST_NAME), _object(item))
+            for item in _list(value.get("worst"))[:_MOST_REASONS]
+        ),
+    )
+
+
+def _covered(name: str, record: Mapping[str, Any]) -> CoveredFiles:
+    names = ("files", "read", "bytes", "documents", "words", "kept")
+    counts = {count: _count(record.get(count)) for count in names}
+    return CoveredFiles(_text(name, _LONGEST_NAME), left_out=_counts(record.get("left_out")), **counts)
 
 
 def _stage(name: str, record: Mapping[str, Any]) -> StageRun:

@@ -137,6 +137,48 @@ class GateMeasurement:
 
 
 @dataclass(frozen=True, slots=True)
+class CoveredFiles:
+    """The files of a format or a folder. read: the number that was read. bytes, words: those of the files.
+
+    kept: words in the documents. left_out: words by reason. Words are counted only for files that become one document.
+    """
+
+    name: str
+    files: int
+    read: int = 0
+    bytes: int = 0
+    documents: int = 0
+    words: int = 0
+    kept: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def unexplained(self) -> float:
+        """The share of words that are missing in the documents for no known reason."""
+        return self.left_out.get("unexplained", 0) / self.words if self.words else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusCoverage:
+    """What became of the files of the corpus. outcomes, passed_over: numbers of files by outcome, and by reason.
+
+    worst: the files that lost most words. folders_left_out: the number of folders that are not listed.
+    """
+
+    outcomes: Mapping[str, int]
+    passed_over: Mapping[str, int]
+    formats: tuple[CoveredFiles, ...]
+    folders: tuple[CoveredFiles, ...]
+    folders_left_out: int
+    worst: tuple[CoveredFiles, ...]
+
+    @property
+    def read(self) -> int:
+        """The number of files that were read."""
+        return sum(files for outcome, files in self.outcomes.items() if outcome != "passed-over")
+
+
+@dataclass(frozen=True, slots=True)
 class RunRecord:
     """A run. started, ended: ISO 8601 times; empty if not recorded. refused: quarantined rows by reason, or None.
 
@@ -162,6 +204,7 @@ class RunRecord:
     stand_ins: tuple[FallbackCounts, ...] = ()
     plan: tuple[PlanFigure, ...] = ()
     quality: GateMeasurement | None = None
+    coverage: CorpusCoverage | None = None
 
     @property
     def seconds(self) -> float | None:

@@ -369,6 +369,24 @@ def test_quarantine_shows_file_line_and_reason(run: Run, built: Built) -> None:
     assert run("quarantine", "--store", built.store, "--run", "never") == 2
 
 
+def test_coverage_shows_what_became_of_each_file(run: Run, built: Built) -> None:
+    shown = run.json("coverage", "--store", built.store)
+    assert (shown["run"], shown["files"], shown["unchanged"]) == (json.loads(built.out)["run"], {"partly": 1}, 0)
+    assert shown["formats"]["json-lines"]["documents"] == 24
+    (row,) = run.json("coverage", "--store", built.store, "--outcome", "partly")["files"]
+    assert (row["documents"], row["rejected"], row["kept"], row["left_out"]) == (24, 2, None, {})
+    assert run("coverage", "--store", built.store, row["name"]) == 0
+    assert re.search(r"partly \(no-text\)|partly \(not-json\)", run.out)
+    assert "rejected line 26: no-text" in run.out
+    assert run("status", "--store", built.store, "--coverage") == 0
+    assert "partly: 1 file" in run.out
+    assert run.json("status", "--store", built.store, "--coverage")["coverage"]["files"] == {"partly": 1}
+    assert "coverage" not in run.json("status", "--store", built.store)
+    assert run("coverage", "--store", built.store, "never.md") == 2
+    assert "listed no file 'never.md'" in run.err
+    assert run("coverage", "--store", built.store, "--run", "never") == 2
+
+
 def test_init_writes_a_configuration_that_loads_and_never_overwrites(run: Run, tmp_path: Path) -> None:
     assert run.json("init", "mine")["written"] == ["corpus.jsonl", "indexmill.yaml", "questions.jsonl"]
     edited = tmp_path / "mine" / "indexmill.yaml"

@@ -19,7 +19,7 @@ from indexmill.store.layout import blob_path
 from schemas.corpus import CorpusSettings
 from storage import runs
 from storage.folder import open_folder
-from storage.readings import ReadingRecord, find_reading, tables_of
+from storage.readings import ReadingRecord, find_reading, readings_until, tables_of
 from tasks.pipeline import run_corpus
 from tasks.stages.ingest import known, source_files, spill, supervisor
 from tasks.stages.ingest.sources.source_interface import ChangedError, FileEntry
@@ -81,6 +81,31 @@ def test_only_files_that_changed_are_read_and_the_version_is_that_of_an_empty_st
     second = folder.night()
     assert folder.read == (2, 10)
     assert (second.documents, second.manifest) == (12, folder.fresh())
+
+
+@pytest.mark.slow
+def test_what_became_of_the_files_is_that_of_an_empty_store(folder: Folder) -> None:
+    folder.write("front.md", "---\ntitle: Vell\n---\nFenna Rook left Vell.\n")
+    folder.write("some.jsonl", '{"id": "a", "text": "Fenna Rook left Vell."}\n{"id": "b"}\n')
+    folder.night()
+    folder.write("doc-0003.md", "# Another\n\nFenna Rook left Vell.\n")
+    folder.write("again.jsonl", '{"id": "a", "text": "Fenna Rook left Vell."}\n')  # which makes one file a duplicate
+    folder.write("picture.png", "no text")
+    (folder.corpus / "doc-0005.md").unlink()
+    folder.night()
+    assert folder.read == (2, 13)
+    store = folder.folder / "store"
+    updated = files_of(store)
+    assert {"duplicate", "indexed", "passed-over", "quarantined"} >= {row["outcome"] for row in updated}
+    folder.fresh()
+    assert updated == files_of(folder.folder / "fresh")
+
+
+def files_of(store: Path) -> list[dict[str, Any]]:
+    """What became of each file in the last run, without what only the next run needs."""
+    ((_, record), *_) = readings_until(open_folder(store))
+    rows = tables_of(open_folder(store), record.files, known.FILES).to_pylist()
+    return sorted(({**row, "token": None} for row in rows), key=lambda row: str(row["name"]))
 
 
 @pytest.mark.slow
@@ -199,8 +224,9 @@ def test_a_reading_holds_nothing_of_a_forgotten_document(folder: Folder) -> None
         found = find_reading(open_folder(store), snapshot.manifest.corpus.fingerprint)
     assert found is not None
     names = tables_of(open_folder(store), found.files, known.FILES).column("path").to_pylist()
-    assert len(names) == 11
+    assert len(names) == 12
     assert "doc-0007.md" not in names
+    assert "" in names  # the bytes of forgotten files are counted
     folder.night()
     assert folder.read == (1, 11)
 

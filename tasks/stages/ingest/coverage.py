@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from indexmill.text.counted import counted
 from indexmill.text.printable import utf8_name
 from tasks.stages.ingest.file_counts import FileCounts
 from tasks.stages.ingest.known import FILES, FileIdentity
@@ -51,10 +52,8 @@ def table_of(
     files: those read; the token of a file that must be read again is empty. counts: by file. rows: every planned row,
     schema CARRIED_ROW. refused: every rejected row, schema QUARANTINE. forgotten: the files whose documents are.
     """
-    documents = _count_by_file(rows.filter(rows["published"]))
-    planned, rejected = _count_by_file(rows), _count_by_file(refused)
-    reasons = _reasons_by_file(refused)
-    twins = _twins(rows, {file.name for file in files if not documents[file.name] and planned[file.name]})
+    documents, twins = _documents_by_file(rows)
+    rejected, reasons = _count_by_file(refused), _reasons_by_file(refused)
     listed: list[dict[str, Any]] = []
     for file in files:
         name = file.name
@@ -104,19 +103,30 @@ def _reasons_by_file(refused: pa.Table) -> dict[str, Counter[str]]:
     return reasons
 
 
-def _twins(rows: pa.Table, names: set[str]) -> dict[str, str]:
-    """Return, for files whose rows are documents of other files, the file with the document of their first row."""
-    if not names:
-        return {}
-    theirs = rows.filter(pc.is_in(rows["file"], pa.array(sorted(names), pa.string())))
-    documents = rows.filter(pc.and_(rows["published"], pc.is_in(rows["document_id"], theirs["document_id"])))
-    holder = dict(zip(documents["document_id"].to_pylist(), documents["file"].to_pylist(), strict=True))
-    pairs = zip(theirs["file"].to_pylist(), theirs["document_id"].to_pylist(), strict=True)
+def _documents_by_file(rows: pa.Table) -> tuple[Counter[str], dict[str, str]]:
+    """Return the number of documents by file, and by file one that has the same document.
+
+    A document counts for the file with the smallest name among those that have it, whatever was read first.
+    """
+    documents = _count_by_file(rows.filter(rows["published"]))
     twins: dict[str, str] = {}
-    for name, document_id in sorted(pairs):
-        if document_id in holder:
-            twins.setdefault(name, holder[document_id])
-    return twins
+    if rows.num_rows == documents.total():
+        return documents, twins
+    repeated = rows.filter(pc.invert(rows["published"]))["document_id"].unique()
+    files: dict[tuple[str, bytes], set[str]] = {}
+    holders: dict[tuple[str, bytes], str] = {}
+    for row in rows.filter(pc.is_in(rows["document_id"], repeated)).to_pylist():
+        key = row["document_id"], row["content_hash"]
+        files.setdefault(key, set()).add(row["file"])
+        if row["published"]:
+            holders[key] = row["file"]
+    for key, holder in sorted(holders.items()):
+        first = min(files[key])
+        documents[holder] -= 1
+        documents[first] += 1
+        for file in files[key] - {first}:
+            twins.setdefault(file, first)
+    return documents, twins
 
 
 def summary_of(table: pa.Table) -> dict[str, Any]:
@@ -185,7 +195,9 @@ def words_line(summary: Mapping[str, Any]) -> str:
         for reason, number in figures["left_out"].items():
             share = number / words if words else 0.0
             if share >= _WORTH_SAYING:
-                parts.append((number, f"{share:.0%} of the words of {figures['files']:,} {kind} ({reason})"))
+                parts.append(
+                    (number, f"{share:.0%} of the words of {counted(figures['files'], f'{kind} file')} ({reason})")
+                )
     parts.sort(key=lambda part: (-part[0], part[1]))
     return f"left out are {', '.join(text for _, text in parts[:_EXAMPLES])}" if parts else ""
 

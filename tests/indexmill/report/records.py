@@ -86,6 +86,20 @@ def quality(recall: float = 0.5, *, version: int | None = None, by_question: Any
     }
 
 
+COVERAGE: dict[str, Any] = {
+    "files": {"indexed": 5, "passed-over": 9},
+    "bytes": {"indexed": 5_000, "passed-over": 90},
+    "passed_over": {"suffix": 8, "hidden": 1},
+    "formats": {
+        "pdf": {"files": 2, "bytes": 4_000, "documents": 2, "words": 100, "kept": 90, "left_out": {"unexplained": 10}},
+        "json-lines": {"files": 3, "bytes": 1_000, "documents": 30, "words": 0, "kept": 0, "left_out": {}},
+    },
+    "folders": {"docs/": {"files": 13, "read": 4}, "": {"files": 1, "read": 1}},
+    "folders_left_out": 3,
+    "worst": [{"name": "docs/a.pdf", "words": 60, "kept": 50, "left_out": {"unexplained": 10}}],
+}
+
+
 def new_record(run: str = "run-2", **changed: Any) -> dict[str, Any]:
     """A record with all that newer builds add."""
     record = end_record(
@@ -110,6 +124,7 @@ def new_record(run: str = "run-2", **changed: Any) -> dict[str, Any]:
         refused={"empty": 2, "too_long": 1},
         warnings=["2 files changed while they were read"],
         stand_ins={"describe": {"texts": 10, "stand_ins": 4}},
+        coverage=COVERAGE,
     )
     record["plan"] = {
         "cost": {"planned": {"low": 0.1, "expected": 0.15, "likely": 0.2, "high": 0.2}, "actual": 0.25},

@@ -102,6 +102,10 @@ def hostile_store(path: Path) -> Path:
     report: dict[str, Any] = end["report"]
     report["warnings"] = [HOSTILE]
     report["refused"] = {HOSTILE: 2}
+    files = {"files": 3, "words": 9, "left_out": {HOSTILE: 2}}
+    report["coverage"] = {name: {HOSTILE: 2} for name in ("files", "passed_over")}
+    report["coverage"] |= {"formats": {HOSTILE: files}, "folders": {HOSTILE: files, "b": files}}
+    report["coverage"]["worst"] = [{"name": HOSTILE, **files}]
     report["stages"][HOSTILE] = stage()
     report["timeline"]["workers"] = [HOSTILE, HOSTILE]
     report["timeline"]["spans"].append([1, HOSTILE, 0.0, 99.0, 1])

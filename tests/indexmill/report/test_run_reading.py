@@ -16,7 +16,7 @@ from indexmill.report.run_record import FallbackCounts, Missed, PlanFigure, Work
 from indexmill.store.layout import run_name
 from indexmill.store.reader import StoreReader
 from tests.deep import examples
-from tests.indexmill.report.records import QUESTIONS, end_record, new_record, start_record, write_run
+from tests.indexmill.report.records import COVERAGE, QUESTIONS, end_record, new_record, start_record, write_run
 from tests.indexmill.small_snapshot import publish
 
 JSON = st.recursive(
@@ -107,9 +107,27 @@ def test_the_duration_is_the_same_in_every_time_zone(monkeypatch: pytest.MonkeyP
 @given(st.dictionaries(st.sampled_from(["started", "parent", "command"]), JSON), JSON, JSON, JSON)
 def test_values_of_any_form_are_no_error(start: dict[str, Any], stages: Any, timeline: Any, quality: Any) -> None:
     report = {"stages": stages, "timeline": timeline, "quality": quality, "warnings": stages, "refused": timeline}
+    report["coverage"] = dict.fromkeys(COVERAGE, stages)
     run = record_of("run", start, {"report": report, "plan": stages, "ended": quality})
     assert all(stage.work >= 0 for stage in run.stages)
     assert run.seconds is None or run.seconds >= 0
+
+
+def test_the_coverage_is_of_formats_folders_and_the_files_that_lost_most() -> None:
+    covered = record_of("run", {}, new_record()).coverage
+    assert covered is not None
+    assert (covered.read, covered.outcomes, covered.passed_over) == (
+        5,
+        {"passed-over": 9, "indexed": 5},
+        {"suffix": 8, "hidden": 1},
+    )
+    assert [(one.name, one.files, one.unexplained) for one in covered.formats] == [
+        ("json-lines", 3, 0.0),
+        ("pdf", 2, 0.1),
+    ]
+    assert [(one.name, one.files, one.read) for one in covered.folders] == [("docs/", 13, 4), ("", 1, 1)]
+    worst = [(one.name, one.kept, one.left_out) for one in covered.worst]
+    assert worst == [("docs/a.pdf", 50, {"unexplained": 10})]
 
 
 @examples(20, deep=100)

@@ -19,6 +19,7 @@ from schemas.corpus import CorpusSettings
 from schemas.sources import FeedSettings
 from schemas.tables import DOCUMENTS, QUARANTINE
 from tasks.stages.ingest import shard_plan, spill
+from tasks.stages.ingest.file_counts import FileCounts
 from tasks.stages.ingest.listing import list_corpus
 from tasks.stages.ingest.shard_plan import ShardPlan
 from tasks.stages.ingest.spill import ScanResult
@@ -83,7 +84,7 @@ class Feed:
         if not result.until.whole:
             ids = spill.ids_of(result, spilled).to_pylist()
             stay = pa.array([name not in ids for name in self.rows.column("document_id").to_pylist()], pa.bool_())
-            results.append(spill.carry(self.rows.filter(stay), self.refused, {listed.name: False}, spilled))
+            results.append(spill.carry(self.rows.filter(stay), self.refused, {listed.name: FileCounts()}, spilled))
         plan = shard_plan.plan(results, spilled, 8)
         tables = [shard_plan.documents_of(shard, spilled, [self.documents]) for shard in plan.shards]
         self.documents = pa.concat_tables([DOCUMENTS.empty_table(), *tables])
@@ -131,5 +132,5 @@ def test_a_carried_row_that_becomes_a_document_is_told_by_its_file(tmp_path: Pat
     at = feed.rows.schema.get_field_index("published")
     lost = feed.rows.set_column(at, "published", pa.array([False]))
     (tmp_path / "next").mkdir()
-    carried = spill.carry(lost, QUARANTINE.empty_table(), {"feed": False}, tmp_path / "next")
+    carried = spill.carry(lost, QUARANTINE.empty_table(), {"feed": FileCounts()}, tmp_path / "next")
     assert shard_plan.plan([carried], tmp_path / "next").lacking == (feed.rows.column("file")[0].as_py(),)
