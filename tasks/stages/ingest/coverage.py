@@ -10,7 +10,7 @@ those of the corpus' folders, except hidden folders and stores of indexes, which
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from indexmill.text.counted import counted
 from indexmill.text.printable import utf8_name
-from tasks.stages.ingest.file_counts import FileCounts
+from tasks.stages.ingest.file_counts import FileCounts, columns_of
 from tasks.stages.ingest.known import FILES, FileIdentity
 from tasks.stages.ingest.refused import EMPTY
 from tasks.stages.ingest.source_files import PassedOver, SourceFile
@@ -39,7 +39,7 @@ _FOLDERS, _WORST, _EXAMPLES = 200, 50, 3
 
 
 def table_of(
-    files: Iterable[SourceFile],
+    files: Sequence[SourceFile],
     passed_over: Iterable[PassedOver],
     counts: Mapping[str, FileCounts],
     rows: pa.Table,
@@ -54,34 +54,33 @@ def table_of(
     """
     documents, twins = _documents_by_file(rows)
     rejected, reasons = _count_by_file(refused), _reasons_by_file(refused)
-    listed: list[dict[str, Any]] = []
-    for file in files:
-        name = file.name
-        outcome, reason = _outcome(documents[name], reasons.get(name, Counter()), twins.get(name, ""))
-        listed.append(
-            FileIdentity.of(file)._asdict()
-            | {"outcome": outcome, "reason": reason, "bytes": file.size}
-            | {"documents": documents[name], "rejected": rejected[name]}
-            | counts.get(name, FileCounts()).row()
-        )
-    listed += [
-        FileIdentity(entry.source, utf8_name(entry.path), entry.name, "", "", "")._asdict()
-        | {"outcome": "passed-over", "reason": entry.reason, "bytes": entry.size, "documents": 0, "rejected": 0}
-        | FileCounts().row()
-        for entry in passed_over
-    ]
-    if sizes := [file.size for file in forgotten]:
-        listed.append(
-            FileIdentity("", "", "", "", "", "")._asdict()
-            | {"outcome": "forgotten", "reason": "", "bytes": sum(sizes), "documents": 0, "rejected": 0}
-            | FileCounts().row()
-        )
-    table = pa.Table.from_pylist(listed, FILES)
-    return table.sort_by([(name, "ascending") for name in ("name", "source", "path")])
+    identities = [FileIdentity.of(file) for file in files]
+    outcomes = [_outcome(documents[file.name], reasons.get(file.name), twins.get(file.name, "")) for file in identities]
+    sizes = [file.size for file in files]
+    skipped = list(passed_over)
+    identities += [FileIdentity(file.source, utf8_name(file.path), file.name, "", "", "") for file in skipped]
+    outcomes += [("passed-over", file.reason) for file in skipped]
+    sizes += [file.size for file in skipped]
+    if gone := [file.size for file in forgotten]:
+        identities.append(FileIdentity("", "", "", "", "", ""))
+        outcomes.append(("forgotten", ""))
+        sizes.append(sum(gone))
+    names = [identity.name if identity.kind else None for identity in identities]
+    of_files = [counts.get(name, _NO_COUNTS) if name is not None else _NO_COUNTS for name in names]
+    columns: dict[str, Any] = dict(zip(FileIdentity._fields, zip(*identities, strict=True), strict=True))
+    columns["outcome"], columns["reason"] = zip(*outcomes, strict=True)
+    columns["bytes"] = sizes
+    columns["documents"] = [0 if name is None else documents[name] for name in names]
+    columns["rejected"] = [0 if name is None else rejected[name] for name in names]
+    columns |= columns_of(of_files)
+    return pa.table(columns, FILES).sort_by([(name, "ascending") for name in ("name", "source", "path")])
 
 
-def _outcome(documents: int, reasons: Counter[str], twin: str) -> tuple[str, str]:
-    failures = Counter({reason: number for reason, number in reasons.items() if reason != EMPTY})
+_NO_COUNTS = FileCounts()
+
+
+def _outcome(documents: int, reasons: Counter[str] | None, twin: str) -> tuple[str, str]:
+    failures = {reason: number for reason, number in reasons.items() if reason != EMPTY} if reasons else {}
     most = min(failures, key=lambda reason: (-failures[reason], reason), default="")
     if documents:
         return ("partly", most) if failures else ("indexed", "")
@@ -135,56 +134,69 @@ def summary_of(table: pa.Table) -> dict[str, Any]:
     files, bytes: by outcome. passed_over: by reason. formats, folders: files, bytes and words by format and by first
     folder (at most 200, the largest first). worst: at most 50 files, those with the most words left out first.
     """
-    rows = table.to_pylist()
-    formats: dict[str, Counter[str]] = {}
-    folders: dict[str, Counter[str]] = {}
-    left_out: dict[str, Counter[str]] = {}
-    for row in rows:
-        if row["outcome"] == "forgotten":
-            continue
-        figures = _figures(row)
-        if row["kind"]:
-            formats.setdefault(row["kind"], Counter()).update(figures)
-            left_out.setdefault(row["kind"], Counter()).update(_left_out(row))
-        folder, slash, _ = row["name"].partition("/")
-        folders.setdefault(folder + slash if slash else "", Counter()).update(figures)
-    outcomes = Counter(row["outcome"] for row in rows)
-    sizes: Counter[str] = Counter()
-    for row in rows:
-        sizes[row["outcome"]] += row["bytes"]
+    outcomes = _summed(table, "outcome")
+    read = table.filter(pc.not_equal(table["kind"], ""))
+    reasons = _reasons(table)
+    left_out: dict[str, dict[str, int]] = {}
+    by_kind = reasons.group_by(["kind", "reason"]).aggregate([("words", "sum")])
+    for row in sorted(by_kind.to_pylist(), key=lambda row: str(row["reason"])):
+        left_out.setdefault(row["kind"], {})[row["reason"]] = row["words_sum"]
+    lost = reasons.filter(pc.not_equal(reasons["reason"], _METADATA)).group_by("row").aggregate([("words", "sum")])
+    names = table["name"].take(lost["row"]).to_pylist()
+    losing = sorted(zip(lost["words_sum"].to_pylist(), names, lost["row"].to_pylist(), strict=True), key=_most_first)
+    worst = table.take(pa.array([row for _, _, row in losing[:_WORST]], pa.int64())).to_pylist()
+    named = table.filter(pc.not_equal(table["outcome"], "forgotten"))
+    folders = _summed(
+        named.append_column("folder", pc.replace_substring_regex(named["name"], _FOLDER, r"\1")), "folder"
+    )
     largest = sorted(folders, key=lambda name: (-folders[name]["files"], name))[:_FOLDERS]
-    losing = [row for row in rows if row["left_out"]]
-    losing.sort(key=lambda row: (-_left_out(row).total(), row["name"]))
+    skipped = Counter(table.filter(pc.equal(table["outcome"], "passed-over"))["reason"].to_pylist())
     return {
-        "files": {name: outcomes[name] for name in OUTCOMES if outcomes[name]},
-        "bytes": {name: sizes[name] for name in OUTCOMES if outcomes[name]},
-        "passed_over": dict(sorted(Counter(row["reason"] for row in rows if row["outcome"] == "passed-over").items())),
+        "files": {name: outcomes[name]["files"] for name in OUTCOMES if name in outcomes},
+        "bytes": {name: outcomes[name]["bytes"] for name in OUTCOMES if name in outcomes},
+        "passed_over": dict(sorted(skipped.items())),
         "formats": {
-            kind: dict(formats[kind]) | {"left_out": dict(sorted(left_out[kind].items()))} for kind in sorted(formats)
+            kind: figures | {"left_out": left_out.get(kind, {})}
+            for kind, figures in sorted(_summed(read, "kind").items())
         },
-        "folders": {name: dict(folders[name]) for name in largest},
+        "folders": {name: folders[name] for name in largest},
         "folders_left_out": len(folders) - len(largest),
         "worst": [
-            {"name": row["name"], "words": row["words"], "kept": row["kept"], "left_out": dict(_left_out(row))}
-            for row in losing[:_WORST]
+            {"name": row["name"], "words": row["words"], "kept": row["kept"]}
+            | {"left_out": {entry["reason"]: entry["words"] for entry in row["left_out"]}}
+            for row in worst
         ],
     }
 
 
-def _figures(row: Mapping[str, Any]) -> Counter[str]:
-    read = row["outcome"] != "passed-over"
-    return Counter(
-        files=1,
-        read=int(read),
-        bytes=row["bytes"],
-        documents=row["documents"],
-        words=row["words"] or 0,
-        kept=row["kept"] or 0,
+_FOLDER = r"(?s)^(?:([^/]*/).*|[^/]*)$"
+
+
+def _most_first(lost: tuple[int, str, int]) -> tuple[int, str, int]:
+    words, name, row = lost
+    return -words, name, row
+
+
+def _summed(table: pa.Table, column: str) -> dict[str, dict[str, int]]:
+    """Return the numbers of files, files read, bytes, documents and words by the value of a column."""
+    table = table.append_column("read", pc.cast(pc.not_equal(table["kind"], ""), pa.int64()))
+    names = ("read", "bytes", "documents", "words", "kept")
+    groups = table.group_by(column).aggregate([([], "count_all"), *((name, "sum") for name in names)])
+    return {
+        row[column]: {"files": row["count_all"], **{name: row[f"{name}_sum"] or 0 for name in names}}
+        for row in groups.to_pylist()
+    }
+
+
+def _reasons(table: pa.Table) -> pa.Table:
+    """Return the words left out of each file: row (its position in the table), kind, reason and words."""
+    lists = table["left_out"].combine_chunks()
+    rows = pc.list_parent_indices(lists)
+    entries = pc.list_flatten(lists)
+    return pa.table(
+        {"row": rows, "kind": table["kind"].combine_chunks().take(rows)}
+        | {name: pc.struct_field(entries, name) for name in ("reason", "words")}
     )
-
-
-def _left_out(row: Mapping[str, Any]) -> Counter[str]:
-    return Counter({entry["reason"]: entry["words"] for entry in row["left_out"]})
 
 
 def words_line(summary: Mapping[str, Any]) -> str:
@@ -194,7 +206,7 @@ def words_line(summary: Mapping[str, Any]) -> str:
         words = figures["words"]
         for reason, number in figures["left_out"].items():
             share = number / words if words else 0.0
-            if share >= _WORTH_SAYING:
+            if share >= _WORTH_SAYING and reason != _METADATA:
                 parts.append(
                     (number, f"{share:.0%} of the words of {counted(figures['files'], f'{kind} file')} ({reason})")
                 )
@@ -202,5 +214,7 @@ def words_line(summary: Mapping[str, Any]) -> str:
     return f"left out are {', '.join(text for _, text in parts[:_EXAMPLES])}" if parts else ""
 
 
+_METADATA = "front-matter"
+"""The reason of words that are not lost, but are metadata."""
 _WORTH_SAYING = 0.01
 """The least share of a format's words that is mentioned."""

@@ -12,7 +12,7 @@ no known reason are left out as `unexplained`: many of these show a fault of the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,17 +80,6 @@ class FileCounts:
     pages: tuple[tuple[int, int, int], ...] = ()
     metadata_left_out: int = 0
 
-    def row(self) -> dict[str, Any]:
-        """Return the counts as a row of the schema COUNTS."""
-        return {
-            "words": self.words,
-            "kept": self.kept,
-            "added": self.added,
-            "left_out": [{"reason": reason, "words": words} for reason, words in sorted(self.left_out.items())],
-            "pages": [{"page": page, "words": words, "kept": kept} for page, words, kept in self.pages],
-            "metadata_left_out": self.metadata_left_out,
-        }
-
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> FileCounts:
         """Return the counts in a row of the schema COUNTS, which may have other columns."""
@@ -125,9 +114,27 @@ def counts_of(words: WordCounts, text: str, metadata_left_out: int = 0) -> FileC
     return FileCounts(in_file, kept, added, left_out, words.pages, metadata_left_out)
 
 
+def columns_of(counts: Sequence[FileCounts]) -> dict[str, list[Any]]:
+    """Return the columns of the schema COUNTS, with the counts in their order."""
+    return {
+        "words": [of_file.words for of_file in counts],
+        "kept": [of_file.kept for of_file in counts],
+        "added": [of_file.added for of_file in counts],
+        "left_out": [
+            [{"reason": reason, "words": words} for reason, words in sorted(of_file.left_out.items())]
+            for of_file in counts
+        ],
+        "pages": [
+            [{"page": page, "words": words, "kept": kept} for page, words, kept in of_file.pages] for of_file in counts
+        ],
+        "metadata_left_out": [of_file.metadata_left_out for of_file in counts],
+    }
+
+
 def table_of(counts: Mapping[str, FileCounts]) -> pa.Table:
     """Return a table of the schema FILE_COUNTS, sorted by file."""
-    return pa.Table.from_pylist([{"file": name, **counts[name].row()} for name in sorted(counts)], FILE_COUNTS)
+    names = sorted(counts)
+    return pa.table({"file": names, **columns_of([counts[name] for name in names])}, FILE_COUNTS)
 
 
 def of_table(rows: Iterable[Mapping[str, Any]]) -> dict[str, FileCounts]:

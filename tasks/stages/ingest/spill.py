@@ -29,7 +29,7 @@ from schemas.corpus import CorpusSettings
 from schemas.tables import DOCUMENTS, QUARANTINE, conform
 from tasks.core.shards import estimate_tokens, hash_order, id_hash, id_hashes
 from tasks.stages.ingest import spill_files
-from tasks.stages.ingest.documents import FILE_FIELDS, Document, RejectedRow, SourceRow, WordCounts, document_of
+from tasks.stages.ingest.documents import FILE_FIELDS, Document, RejectedRow, SourceRow, document_of
 from tasks.stages.ingest.file_counts import FileCounts, counts_of
 from tasks.stages.ingest.language import with_language
 from tasks.stages.ingest.readers import read
@@ -125,15 +125,16 @@ def scan(
                     continue
                 limits = (settings.max_document_bytes, settings.access)
                 result = row if isinstance(row, RejectedRow) else document_of(row, fields, *limits)
-                if isinstance(result, Document):
+                if isinstance(row, SourceRow) and isinstance(result, Document):
                     result = with_language(result) if "language" in settings.file_metadata else result
                     rows.add(result, file.name, row.line)
-                    if row.words is not None or result.metadata_left_out:
-                        before_row = counts.get(file.name, FileCounts())
-                        counts[file.name] = _counted(row.words, result, before_row.metadata_left_out)
+                    if row.words is not None:
+                        counts[file.name] = counts_of(row.words, result.text, int(result.metadata_left_out))
+                    elif result.metadata_left_out:
+                        of_file = counts.get(file.name, FileCounts())
+                        counts[file.name] = replace(of_file, metadata_left_out=of_file.metadata_left_out + 1)
                     continue
-                if isinstance(row, SourceRow) and row.words is not None:
-                    counts[file.name] = counts_of(row.words, "")
+                assert isinstance(result, RejectedRow)  # noqa: S101 - for mypy
                 if file.kind == RECORDS and result.document_id is not None:
                     rows.add_gone(result.document_id, file.name)
                 rows.reject(result, file.name)
@@ -146,11 +147,6 @@ def scan(
     names = tuple(file.name for file in files)
     noticed = tuple(changed), tuple(stale), counts
     return ScanResult(name, names, rows.documents, dict(rows.refused), *noticed, until or _WHOLE)
-
-
-def _counted(words: WordCounts | None, document: Document, metadata_left_out: int) -> FileCounts:
-    left_out = metadata_left_out + document.metadata_left_out
-    return FileCounts(metadata_left_out=left_out) if words is None else counts_of(words, document.text, left_out)
 
 
 def carry(

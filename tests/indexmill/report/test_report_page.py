@@ -219,6 +219,8 @@ def test_the_first_screen_answers_what_changed_how_good_it_is_and_what_it_cost(p
         "1 warning",
         "3 quarantined rows",
         "4 fallback texts",
+        "8 files that no reader takes, more than are read",
+        "0.100 of the words of 2 pdf files missing",
     ):
         assert said in first
 

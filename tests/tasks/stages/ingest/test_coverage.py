@@ -14,7 +14,7 @@ from schemas.corpus import CorpusSettings
 from schemas.tables import QUARANTINE
 from tasks.stages.ingest import coverage, shard_plan, spill
 from tasks.stages.ingest.documents import WordCounts
-from tasks.stages.ingest.file_counts import FileCounts, counts_of
+from tasks.stages.ingest.file_counts import FileCounts, counts_of, table_of
 from tasks.stages.ingest.formats.word_count import words_of
 from tasks.stages.ingest.listing import list_corpus
 from tasks.stages.ingest.source_files import SourceFile
@@ -32,6 +32,7 @@ def test_every_file_has_an_outcome_and_all_bytes_are_counted(tmp_path: Path) -> 
         "a.md": "---\ntags: [x, y]\n---\n# Vell\n\nFenna Rook left [Vell](https://vell.example/a/b).\n",
         "b.jsonl": line("b1", "Goran Stave came.") + line("b2", "Orrin Bay.") + "{",
         "c.jsonl": "{" + line("c", " "),
+        "i.mdx": "import X from 'x'\n\nOrrin Bay.\n",
         "d.md": "---\ntitle: D\n---\n",
         "e.jsonl": line("b2", "Orrin Bay."),
         "docs/f.png": "not a picture",
@@ -61,6 +62,7 @@ def test_every_file_has_an_outcome_and_all_bytes_are_counted(tmp_path: Path) -> 
         ("e.jsonl", "duplicate", "b.jsonl", 0),
         ("g.jsonl", "empty", "", 0),
         ("h.txt", "passed-over", "excluded", 0),
+        ("i.mdx", "indexed", "", 1),
     ]
     assert sum(table["bytes"].to_pylist()) == sum(len(text.encode()) for text in texts.values())
     summary = coverage.summary_of(table)
@@ -74,8 +76,9 @@ def test_every_file_has_an_outcome_and_all_bytes_are_counted(tmp_path: Path) -> 
         "kept": 5,
         "left_out": {"front-matter": 3},
     }
-    assert coverage.words_line(summary) == "left out are 38% of the words of 2 markdown files (front-matter)"
-    assert [row["name"] for row in summary["worst"]] == ["a.md"]
+    assert coverage.words_line(summary) == "left out are 67% of the words of 1 mdx file (components)"
+    worst = {"name": "i.mdx", "words": 6, "kept": 2, "left_out": {"components": 4}}
+    assert summary["worst"] == [worst]  # metadata are not lost
 
 
 WORDS = st.lists(st.sampled_from(["Fenna", "Rook", "Vell", "\u6c34", "caf\u00e9"]), max_size=9).map(" ".join)
@@ -90,7 +93,8 @@ def test_no_word_is_lost_without_a_reason(in_file: str, text: str, hidden: int) 
     assert counts.words + counts.added == counts.kept + sum(counts.left_out.values())
     missing = (words_of(in_file) - words_of(text)).total()
     assert counts.left_out.get("unexplained", 0) == max(0, missing - hidden)
-    assert FileCounts.of_row(counts.row()) == counts
+    (row,) = table_of({"a": counts}).to_pylist()
+    assert FileCounts.of_row(row) == counts
 
 
 @pytest.mark.parametrize("order", [("b", "c"), ("c", "b")])
