@@ -96,7 +96,7 @@ class Status:
 
     success: the last run that compared the served index with the corpus. candidate: the run whose candidate can be
     published by hand. stand_ins: by stage, the numbers of texts in the served index and of fallbacks among them.
-    coverage: what became of the files of the corpus in the run `success`; see `tasks.stages.ingest.coverage`.
+    coverage: what became of the files of the corpus in the run `success`; see `tasks.stages.ingest.corpus_coverage`.
     """
 
     state: State

@@ -73,8 +73,10 @@ def readings_until(store: Store, run_id: str | None = None) -> list[tuple[str, R
     """
     ids = (name.split("/")[1] for name in store.list(run_prefix()) if name.endswith(f"/{_NAME}.json"))
     latest = sorted((name for name in ids if run_id is None or name <= run_id), reverse=True)[:2]
-    found = [(name, find_record(store, run_name(name, _NAME), ReadingRecord)) for name in latest]
-    return [(name, record) for name, record in found if record is not None and (run_id in (None, latest[0]))]
+    if latest and run_id not in (None, latest[0]):
+        return []
+    records = [(name, find_record(store, run_name(name, _NAME), ReadingRecord)) for name in latest]
+    return [(name, record) for name, record in records if record is not None]
 
 
 def tables_of(store: Store, digests: Iterable[str], schema: pa.Schema) -> pa.Table:

@@ -17,10 +17,10 @@ from storage.readings import readings_until, tables_of
 
 _MOST_FOLDERS, _MOST_FILES = 20, 10
 _FORMAT = {"format": "format", "files": "files", "size": "size", "documents": "documents", "words": "words"}
-_FORMAT |= {"kept": "kept", "left_out": "left out"}
+_FORMAT |= {"text_words": "kept", "left_out": "left out"}
 _FOLDER = {"folder": "folder", "files": "files", "read": "read", "size": "size", "documents": "documents"}
 _FILE = {"name": "file", "outcome": "outcome", "reason": "reason", "bytes": "bytes", "documents": "documents"}
-_FILE |= {"words": "words", "kept": "kept", "left_out": "left out"}
+_FILE |= {"words": "words", "text_words": "kept", "left_out": "left out"}
 
 
 @click.command("coverage")
@@ -41,7 +41,7 @@ def command(
 
     With FILE, a name as listed, show that file, its pages with missing words, and its quarantined rows.
     """
-    from tasks.stages.ingest.coverage import summary_of  # takes half a second
+    from tasks.stages.ingest.corpus_coverage import summary_of  # takes half a second
     from tasks.stages.ingest.known import FILES
 
     store = store_of(options)
@@ -54,9 +54,9 @@ def command(
     (run, reading), *before = readings
     table = tables_of(store, reading.files, FILES)
     rows = table.to_pylist()
-    known = {_identity(row) for _, record in before for row in tables_of(store, record.files, FILES).to_pylist()}
+    identities = {_identity(row) for _, record in before for row in tables_of(store, record.files, FILES).to_pylist()}
     for row in rows:
-        row["unchanged"] = bool(row["token"]) and _identity(row) in known
+        row["unchanged"] = bool(row["token"]) and _identity(row) in identities
     if name is not None:
         rows = [row for row in rows if row["name"] == name]
         if not rows:
@@ -73,7 +73,7 @@ def command(
 
 
 def coverage_lines(summary: Mapping[str, Any]) -> Iterator[str]:
-    """Describe the summary of a run's files: `tasks.stages.ingest.coverage.summary_of`."""
+    """Describe the summary of a run's files: `tasks.stages.ingest.corpus_coverage.summary_of`."""
     for outcome, files in summary["files"].items():
         further = f": {_reasons(summary['passed_over'])}" if outcome == "passed-over" else ""
         yield f"{outcome}: {counted(files, 'file')}, {byte_size(summary['bytes'][outcome])}{further}"
@@ -88,7 +88,7 @@ def coverage_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     if worst := summary["worst"][:_MOST_FILES]:
         yield "most words left out:"
         for row in worst:
-            yield f"  {escaped(row['name'])}: {_reasons(row['left_out'])}; {row['kept']:,} words are kept"
+            yield f"  {escaped(row['name'])}: {_reasons(row['left_out'])}; {row['text_words']:,} words are kept"
 
 
 def _identity(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ def _sized(figures: Mapping[str, Any]) -> dict[str, Any]:
         **figures,
         "size": byte_size(figures["bytes"]),
         "words": words or None,
-        "kept": figures["kept"] or None,
+        "text_words": figures["text_words"] or None,
         "left_out": _reasons(figures.get("left_out", {})),
     }
 
@@ -126,7 +126,7 @@ def _listed(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _details(rows: list[dict[str, Any]], refused: list[dict[str, Any]]) -> Iterator[str]:
-    from tasks.stages.ingest.coverage import OUTCOMES
+    from tasks.stages.ingest.corpus_coverage import OUTCOMES
     from tasks.stages.ingest.documents import REASONS
     from tasks.stages.ingest.file_counts import LEFT_OUT
     from tasks.stages.ingest.source_files import PASSED_OVER
@@ -137,14 +137,14 @@ def _details(rows: list[dict[str, Any]], refused: list[dict[str, Any]]) -> Itera
         meaning = PASSED_OVER.get(row["reason"]) or REASONS.get(row["reason"]) or OUTCOMES[row["outcome"]]
         yield f"  {meaning}"
         yield f"  {byte_size(row['bytes'])}, {counted(row['documents'], 'document')}, {row['rejected']:,} rejected rows"
-        if row["kept"] is not None:
+        if row["text_words"] is not None:
             of_file = "" if row["words"] is None else f" of {row['words']:,} in the file"
             added = f", and {row['added']:,} that only the document has" if row["added"] else ""
-            yield f"  {row['kept']:,} words in the document{of_file}{added}"
+            yield f"  {row['text_words']:,} words in the document{of_file}{added}"
         for reason, words in sorted(_left_out(row).items()):
             yield f"  left out: {words:,} {reason}: {LEFT_OUT[reason]}"
         for page in row["pages"]:
-            yield f"  page {page['page']}: {page['kept']:,} of {page['words']:,} words"
+            yield f"  page {page['page']}: {page['text_words']:,} of {page['words']:,} words"
     for row in refused:
         line = "" if row["line"] is None else f" line {row['line']}"
         yield f"  rejected{line}: {row['reason']}: {escaped(row['detail'])}"

@@ -115,7 +115,7 @@ def _coverage(record: object) -> CorpusCoverage | None:
 
 
 def _covered(name: str, record: Mapping[str, Any]) -> CoveredFiles:
-    names = ("files", "read", "bytes", "documents", "words", "kept")
+    names = ("files", "read", "bytes", "documents", "words", "text_words")
     counts = {count: _count(record.get(count)) for count in names}
     return CoveredFiles(_text(name, _LONGEST_NAME), left_out=_counts(record.get("left_out")), **counts)
 

@@ -140,7 +140,8 @@ class GateMeasurement:
 class CoveredFiles:
     """The files of a format or a folder. read: the number that was read. bytes, words: those of the files.
 
-    kept: words in the documents. left_out: words by reason. Words are counted only for files that become one document.
+    text_words: words of the documents. left_out: words by reason. Words are counted only for files that become one
+    document.
     """
 
     name: str
@@ -149,7 +150,7 @@ class CoveredFiles:
     bytes: int = 0
     documents: int = 0
     words: int = 0
-    kept: int = 0
+    text_words: int = 0
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     @property

@@ -239,7 +239,7 @@ class RunReport:
         self.corpus_files: str | None = None  # a digest of the files' bytes, if it was computed
         self.requests: Counter[str] = Counter()  # requests to an object store, by kind, and their bytes
         self.refused: Counter[str] = Counter()  # rejected rows of the corpus, by reason
-        self.coverage: Mapping[str, Any] = {}  # what became of the corpus' files: see `tasks.stages.ingest.coverage`
+        self.coverage: Mapping[str, Any] = {}  # of its files: see `tasks.stages.ingest.corpus_coverage`
         self.warnings: list[str] = []
         self.timeline = Timeline()
         self._clock = clock

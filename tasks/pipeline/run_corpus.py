@@ -28,7 +28,7 @@ from tasks.core.executor import Call, timed
 from tasks.core.part_runner import SEARCH_PRIORITY, Parent, PartRunner, PartSpec
 from tasks.pipeline import gates
 from tasks.pipeline.run_setup import RunSetup
-from tasks.stages.ingest import coverage, read_part, shard_plan, spill, supervisor
+from tasks.stages.ingest import corpus_coverage, read_part, shard_plan, spill, supervisor
 from tasks.stages.ingest.documents import clip
 from tasks.stages.ingest.formats.format_registry import format_of
 from tasks.stages.ingest.known import PreviousReading, known_of, reading_record
@@ -297,8 +297,8 @@ class RunCorpus:
             ids = spill.ids_of(result, self._folder)
             shown = pa.chunked_array([[clip(name) for name in ids.to_pylist()]], pa.string())
             rows, refused = _without(rows, result.files, ids), _without(refused, result.files, shown)
-        known = (file for file in previous.files.values() if file.identity.name in names)
-        return spill.carry(rows, refused, {file.identity.name: file.counts for file in known}, self._folder)
+        files = (file for file in previous.files.values() if file.identity.name in names)
+        return spill.carry(rows, refused, {file.identity.name: file.counts for file in files}, self._folder)
 
     def _remember(
         self,
@@ -323,7 +323,7 @@ class RunCorpus:
         cursors = {source: cursor for source, cursor in cursors.items() if cursor is not None}
         files, forgotten = self._apart(sources.files)
         rows = shard_plan.known_rows(self._folder)
-        covered = coverage.table_of(
+        covered = corpus_coverage.table_of(
             [replace(file, token="") if file.name in unsure else file for file in files],
             self._apart(sources.passed_over)[0],
             plan.counts,
@@ -342,7 +342,7 @@ class RunCorpus:
             cursors,
         )
         put_reading(runner.store, runner.run_id, record)
-        runner.report.coverage = coverage.summary_of(covered)
+        runner.report.coverage = corpus_coverage.summary_of(covered)
         counts = runner.report.stage("ingest").counts
         counts["files_read"], counts["files_unchanged"] = len(read), len(by_name) - len(read)
         counts["files_passed_over"] = sources.files_passed_over
@@ -426,7 +426,7 @@ class RunCorpus:
                 "limit, or values that JSON cannot represent, such as bytes): the documents are in the index with "
                 "the rest of their metadata"
             )
-        if line := coverage.words_line(report.coverage):
+        if line := corpus_coverage.words_line(report.coverage):
             progress.note(line)
         if failed := failed_files(refused):
             progress.warn(

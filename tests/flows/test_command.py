@@ -374,7 +374,7 @@ def test_coverage_shows_what_became_of_each_file(run: Run, built: Built) -> None
     assert (shown["run"], shown["files"], shown["unchanged"]) == (json.loads(built.out)["run"], {"partly": 1}, 0)
     assert shown["formats"]["json-lines"]["documents"] == 24
     (row,) = run.json("coverage", "--store", built.store, "--outcome", "partly")["files"]
-    assert (row["documents"], row["rejected"], row["kept"], row["left_out"]) == (24, 2, None, {})
+    assert (row["documents"], row["rejected"], row["text_words"], row["left_out"]) == (24, 2, None, {})
     assert run("coverage", "--store", built.store, row["name"]) == 0
     assert re.search(r"partly \(no-text\)|partly \(not-json\)", run.out)
     assert "rejected line 26: no-text" in run.out

@@ -3,7 +3,7 @@
 The words of a file are counted along another path than its text: PDFium's raw text of a page, the visible text of an
 HTML page, the text nodes of Office files. So
 
-    words + added = kept + the sum of left_out
+    words + added = text_words + the sum of left_out
 
 where `added` are words that the text has more often, such as alternative texts of pictures. Words that are missing for
 no known reason are left out as `unexplained`: many of these show a fault of the reader.
@@ -41,7 +41,7 @@ LEFT_OUT: dict[str, str] = {
 
 _FIELDS: list[pa.Field[Any]] = [
     pa.field("words", pa.int64()),
-    pa.field("kept", pa.int64()),
+    pa.field("text_words", pa.int64()),
     pa.field("added", pa.int64(), nullable=False),
     pa.field(
         "left_out",
@@ -52,7 +52,7 @@ _FIELDS: list[pa.Field[Any]] = [
     ),
     pa.field(
         "pages",
-        pa.list_(pa.struct([pa.field(name, pa.int64(), nullable=False) for name in ("page", "words", "kept")])),
+        pa.list_(pa.struct([pa.field(name, pa.int64(), nullable=False) for name in ("page", "words", "text_words")])),
         nullable=False,
     ),
     pa.field("metadata_left_out", pa.int64(), nullable=False),
@@ -67,14 +67,14 @@ FILE_COUNTS = pa.schema([pa.field("file", pa.string(), nullable=False), *_FIELDS
 class FileCounts:
     """The counts of a file: a function of its bytes and the settings.
 
-    words: in the file; None if they cannot be counted apart from its text. kept: in the document; None for a file of
-    records. added: words of the document that the file does not have. left_out: words by reason, a key of LEFT_OUT.
-    pages: (page, words, words kept) of each page that lost words or has no text. metadata_left_out: the number of
-    documents some of whose metadata were left out.
+    words: in the file; None if they cannot be counted apart from its text. text_words: in the document; None for a
+    file of records. added: words of the document that the file does not have. left_out: words by reason, a key of
+    LEFT_OUT. pages: (page, words, text_words) of each page that lost words or has no text. metadata_left_out: the
+    number of documents some of whose metadata were left out.
     """
 
     words: int | None = None
-    kept: int | None = None
+    text_words: int | None = None
     added: int = 0
     left_out: Mapping[str, int] = field(default_factory=dict)
     pages: tuple[tuple[int, int, int], ...] = ()
@@ -85,10 +85,10 @@ class FileCounts:
         """Return the counts in a row of the schema COUNTS, which may have other columns."""
         return cls(
             row["words"],
-            row["kept"],
+            row["text_words"],
             row["added"],
             {entry["reason"]: entry["words"] for entry in row["left_out"]},
-            tuple((entry["page"], entry["words"], entry["kept"]) for entry in row["pages"]),
+            tuple((entry["page"], entry["words"], entry["text_words"]) for entry in row["pages"]),
             row["metadata_left_out"],
         )
 
@@ -100,32 +100,33 @@ def counts_of(words: WordCounts, text: str, metadata_left_out: int = 0) -> FileC
     in_file: int | None
     if isinstance(words.in_file, Counter):
         in_text = words_of(visible)
-        in_file, kept = words.in_file.total(), in_text.total()
+        in_file, in_document = words.in_file.total(), in_text.total()
         missing = (words.in_file - in_text).total()
     else:
-        in_file, kept = words.in_file, count_words(visible)
-        missing = 0 if in_file is None else max(0, in_file - kept)
+        in_file, in_document = words.in_file, count_words(visible)
+        missing = 0 if in_file is None else max(0, in_file - in_document)
     if in_file is None:
-        return FileCounts(None, kept, 0, left_out, words.pages, metadata_left_out)
+        return FileCounts(None, in_document, 0, left_out, words.pages, metadata_left_out)
     explained = sum(left_out.values())
     if missing > explained:
         left_out["unexplained"] = missing - explained
-    added = kept + max(missing, explained) - in_file
-    return FileCounts(in_file, kept, added, left_out, words.pages, metadata_left_out)
+    added = in_document + max(missing, explained) - in_file
+    return FileCounts(in_file, in_document, added, left_out, words.pages, metadata_left_out)
 
 
 def columns_of(counts: Sequence[FileCounts]) -> dict[str, list[Any]]:
     """Return the columns of the schema COUNTS, with the counts in their order."""
     return {
         "words": [of_file.words for of_file in counts],
-        "kept": [of_file.kept for of_file in counts],
+        "text_words": [of_file.text_words for of_file in counts],
         "added": [of_file.added for of_file in counts],
         "left_out": [
             [{"reason": reason, "words": words} for reason, words in sorted(of_file.left_out.items())]
             for of_file in counts
         ],
         "pages": [
-            [{"page": page, "words": words, "kept": kept} for page, words, kept in of_file.pages] for of_file in counts
+            [{"page": page, "words": words, "text_words": in_text} for page, words, in_text in of_file.pages]
+            for of_file in counts
         ],
         "metadata_left_out": [of_file.metadata_left_out for of_file in counts],
     }

@@ -4,7 +4,7 @@ A file is unchanged if its version token is equal (`SourceFile.token`) and its f
 rows are copied without their texts, which the previous version stores. Tables are divided into buckets by the hash of
 the file's name, so that an incremental build rewrites only the buckets that changed.
 
-The table of files also says what became of each listed file (`tasks.stages.ingest.coverage`).
+The table of files also says what became of each listed file (`tasks.stages.ingest.corpus_coverage`).
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ FILES = pa.schema(
         *COUNTS,
     ]
 )
-"""What became of each file that a version listed; see `tasks.stages.ingest.coverage`."""
+"""What became of each file that a version listed; see `tasks.stages.ingest.corpus_coverage`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,12 +91,19 @@ COVERAGE: dict[str, Any] = {
     "bytes": {"indexed": 5_000, "passed-over": 90},
     "passed_over": {"suffix": 8, "hidden": 1},
     "formats": {
-        "pdf": {"files": 2, "bytes": 4_000, "documents": 2, "words": 100, "kept": 90, "left_out": {"unexplained": 10}},
-        "json-lines": {"files": 3, "bytes": 1_000, "documents": 30, "words": 0, "kept": 0, "left_out": {}},
+        "pdf": {
+            "files": 2,
+            "bytes": 4_000,
+            "documents": 2,
+            "words": 100,
+            "text_words": 90,
+            "left_out": {"unexplained": 10},
+        },
+        "json-lines": {"files": 3, "bytes": 1_000, "documents": 30, "words": 0, "text_words": 0, "left_out": {}},
     },
     "folders": {"docs/": {"files": 13, "read": 4}, "": {"files": 1, "read": 1}},
     "folders_left_out": 3,
-    "worst": [{"name": "docs/a.pdf", "words": 60, "kept": 50, "left_out": {"unexplained": 10}}],
+    "worst": [{"name": "docs/a.pdf", "words": 60, "text_words": 50, "left_out": {"unexplained": 10}}],
 }
 
 

@@ -126,7 +126,7 @@ def test_the_coverage_is_of_formats_folders_and_the_files_that_lost_most() -> No
         ("pdf", 2, 0.1),
     ]
     assert [(one.name, one.files, one.read) for one in covered.folders] == [("docs/", 13, 4), ("", 1, 1)]
-    worst = [(one.name, one.kept, one.left_out) for one in covered.worst]
+    worst = [(one.name, one.text_words, one.left_out) for one in covered.worst]
     assert worst == [("docs/a.pdf", 50, {"unexplained": 10})]
 
 

@@ -103,7 +103,7 @@ def _extracted(document: pdfium.PdfDocument, letters: Letters, limits: Extractio
             for block in of_frame:
                 block.apart = frame is not page.frames[0]
             blocks += of_frame
-    kept = _words_by_page(blocks)
+    text_words = _words_by_page(blocks)
     blocks, levels = _whole_headings(blocks, _levels(blocks, style, outline_of(document)))
     details = information(document)
     written = _Written(limits.text_bytes)
@@ -125,7 +125,7 @@ def _extracted(document: pdfium.PdfDocument, letters: Letters, limits: Extractio
         "letters_unmapped": sum(page.unmapped for page in pages if page.number not in read),
     }
     filled = {key: value for key, value in metadata.items() if value}
-    words = _word_counts(pages, kept, garbled, words_of_heads, repeated["header"])
+    words = _word_counts(pages, text_words, garbled, words_of_heads, repeated["header"])
     return Extracted(text, _title(details, blocks, levels), filled, tuple(written.locations), words=words)
 
 
@@ -138,7 +138,7 @@ def _words_by_page(blocks: Sequence[PageBlock]) -> Counter[int]:
 
 
 def _word_counts(
-    pages: Sequence[PageText], kept: Counter[int], garbled: Collection[int], of_heads: int, of_headers: int
+    pages: Sequence[PageText], text_words: Counter[int], garbled: Collection[int], of_heads: int, of_headers: int
 ) -> WordCounts:
     in_file: Counter[str] = Counter()
     left_out = Counter({"running-head": of_heads, "repeated-header": of_headers})
@@ -148,8 +148,8 @@ def _word_counts(
         words = page.words.total()
         left_out["hidden"] += page.hidden
         left_out["unreadable-letters"] += words if page.number in garbled else page.unreadable
-        if kept[page.number] < _MOSTLY * words or (page.without_text and not kept[page.number]):
-            lost.append((page.number, words, kept[page.number]))
+        if text_words[page.number] < _MOSTLY * words or (page.without_text and not text_words[page.number]):
+            lost.append((page.number, words, text_words[page.number]))
     return WordCounts(in_file, left_out, tuple(lost))
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from schemas.corpus import CorpusSettings
 from schemas.tables import QUARANTINE
-from tasks.stages.ingest import coverage, shard_plan, spill
+from tasks.stages.ingest import corpus_coverage, shard_plan, spill
 from tasks.stages.ingest.documents import WordCounts
 from tasks.stages.ingest.file_counts import FileCounts, counts_of, table_of
 from tasks.stages.ingest.formats.word_count import words_of
@@ -50,7 +50,7 @@ def test_every_file_has_an_outcome_and_all_bytes_are_counted(tmp_path: Path) -> 
     files = [file for file in listing.files if file not in forgotten]
     plan = shard_plan.plan([spill.scan(files, settings, tmp_path)], tmp_path)
     rows, refused = shard_plan.known_rows(tmp_path), shard_plan.quarantine_of(plan, tmp_path)
-    table = coverage.table_of(files, listing.passed_over, plan.counts, rows, refused, forgotten=forgotten)
+    table = corpus_coverage.table_of(files, listing.passed_over, plan.counts, rows, refused, forgotten=forgotten)
     assert [(row["name"], row["outcome"], row["reason"], row["documents"]) for row in table.to_pylist()] == [
         ("", "forgotten", "", 0),
         ("a.md", "indexed", "", 1),
@@ -65,7 +65,7 @@ def test_every_file_has_an_outcome_and_all_bytes_are_counted(tmp_path: Path) -> 
         ("i.mdx", "indexed", "", 1),
     ]
     assert sum(table["bytes"].to_pylist()) == sum(len(text.encode()) for text in texts.values())
-    summary = coverage.summary_of(table)
+    summary = corpus_coverage.summary_of(table)
     assert summary["passed_over"] == {"excluded": 1, "hidden": 1, "suffix": 1}
     assert summary["formats"]["markdown"] == {
         "files": 2,
@@ -73,11 +73,11 @@ def test_every_file_has_an_outcome_and_all_bytes_are_counted(tmp_path: Path) -> 
         "bytes": 96,
         "documents": 1,
         "words": 8,
-        "kept": 5,
+        "text_words": 5,
         "left_out": {"front-matter": 3},
     }
-    assert coverage.words_line(summary) == "left out are 67% of the words of 1 mdx file (components)"
-    worst = {"name": "i.mdx", "words": 6, "kept": 2, "left_out": {"components": 4}}
+    assert corpus_coverage.words_line(summary) == "left out are 67% of the words of 1 mdx file (components)"
+    worst = {"name": "i.mdx", "words": 6, "text_words": 2, "left_out": {"components": 4}}
     assert summary["worst"] == [worst]  # metadata are not lost
 
 
@@ -89,8 +89,8 @@ WORDS = st.lists(st.sampled_from(["Fenna", "Rook", "Vell", "\u6c34", "caf\u00e9"
 def test_no_word_is_lost_without_a_reason(in_file: str, text: str, hidden: int) -> None:
     counts = counts_of(WordCounts(words_of(in_file), {"hidden": hidden}), text)
     assert counts.words is not None
-    assert counts.kept is not None
-    assert counts.words + counts.added == counts.kept + sum(counts.left_out.values())
+    assert counts.text_words is not None
+    assert counts.words + counts.added == counts.text_words + sum(counts.left_out.values())
     missing = (words_of(in_file) - words_of(text)).total()
     assert counts.left_out.get("unexplained", 0) == max(0, missing - hidden)
     (row,) = table_of({"a": counts}).to_pylist()
@@ -110,7 +110,7 @@ def test_a_document_of_several_files_counts_for_the_first_by_name_whichever_is_r
         CARRIED_ROW,
     )
     files = [SourceFile(name, name, "json-lines") for name in ("b", "c")]
-    table = coverage.table_of(files, (), {}, rows, QUARANTINE.empty_table())
+    table = corpus_coverage.table_of(files, (), {}, rows, QUARANTINE.empty_table())
     assert [(row["outcome"], row["reason"], row["documents"]) for row in table.to_pylist()] == [
         ("indexed", "", 1),
         ("duplicate", "b", 0),

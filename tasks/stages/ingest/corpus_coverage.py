@@ -162,7 +162,7 @@ def summary_of(table: pa.Table) -> dict[str, Any]:
         "folders": {name: folders[name] for name in largest},
         "folders_left_out": len(folders) - len(largest),
         "worst": [
-            {"name": row["name"], "words": row["words"], "kept": row["kept"]}
+            {"name": row["name"], "words": row["words"], "text_words": row["text_words"]}
             | {"left_out": {entry["reason"]: entry["words"] for entry in row["left_out"]}}
             for row in worst
         ],
@@ -180,7 +180,7 @@ def _most_first(lost: tuple[int, str, int]) -> tuple[int, str, int]:
 def _summed(table: pa.Table, column: str) -> dict[str, dict[str, int]]:
     """Return the numbers of files, files read, bytes, documents and words by the value of a column."""
     table = table.append_column("read", pc.cast(pc.not_equal(table["kind"], ""), pa.int64()))
-    names = ("read", "bytes", "documents", "words", "kept")
+    names = ("read", "bytes", "documents", "words", "text_words")
     groups = table.group_by(column).aggregate([([], "count_all"), *((name, "sum") for name in names)])
     return {
         row[column]: {"files": row["count_all"], **{name: row[f"{name}_sum"] or 0 for name in names}}
