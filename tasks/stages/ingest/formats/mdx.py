@@ -13,11 +13,13 @@ _PIECE = re.compile(
     r"(?P<kept>^[ \t]*(?P<fence>`{3,}|~{3,}).*(?:\n(?![ \t]*(?P=fence)).*)*+(?:\n[ \t]*(?P=fence).*)?|`[^`\n]*`)"
     r"|^(?:import|export)\b.*\n(?:.+\n)*+"
     r"|\{/\*(?:[^*{]|\*(?!/)|\{(?!/\*))*+\*/\}"
-    r"|<(?P<close>/?)(?:[A-Z][\w.]*+|(?=/?>))"
+    r"|<(?P<close>/?)(?P<name>[A-Z][\w.]*+|(?=/?>))"
     r"(?P<attributes>(?:[^<>\"'{}/]|/(?!>)|\"[^\"]*\"|'[^']*'|\{(?:[^{}]|\{[^{}]*\})*+\}){0,5000}+)(?P<single>/?)>",
     re.MULTILINE,
 )
 _TITLE = re.compile(r"\b(?:title|label|header|question|summary)=(?:\"([^\"\n]*)\"|'([^'\n]*)')")
+_FIELD = re.compile(r"\b(?:name|path|query|body|header)=(?:\"([^\"\n]*)\"|'([^'\n]*)')")
+"""The name of a parameter in the components `ParamField` and `ResponseField`."""
 _OPEN, _END, _CLOSE = "\ue000\ue001\ue002"
 """Delimiters of tags; these characters have no meaning in any text."""
 _TAG = re.compile(f"{_OPEN}([^{_END}]*){_END}|{_CLOSE}")
@@ -57,5 +59,6 @@ def _marked(match: re.Match[str]) -> str:
         return ""
     if match["close"]:
         return _CLOSE
-    title = _TITLE.search(match["attributes"])
+    is_field = match["name"].endswith("Field")
+    title = (_FIELD if is_field else _TITLE).search(match["attributes"])
     return f"{_OPEN}{(title[1] or title[2] or '') if title else ''}{_END}" + _CLOSE * bool(match["single"])

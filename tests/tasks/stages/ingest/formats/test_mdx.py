@@ -24,6 +24,11 @@ def test_components_leave_their_titles_and_their_content() -> None:
     assert [line for line in lines if line.startswith(" ")] == ["  {/* kept */}", "  - b", "      of two paragraphs"]
 
 
+def test_the_names_of_documented_fields_are_read() -> None:
+    text = '<ResponseField name="version" type="string">\n  Its version.\n</ResponseField>\n<ParamField path="id" />\n'
+    assert " ".join(without_components(text).split()) == "**version** Its version. **id**"
+
+
 def test_markdown_without_components_is_unchanged() -> None:
     text = "# A\n\nimporting x < 3 <https://a.b> <b>c</b>\n\n~~~\n<Tab>\n"
     assert without_components(text) == text
