@@ -47,12 +47,14 @@ def _workbook(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     except ImportError as error:
         raise not_installed("reading xls", "python_calamine", error) from error
     writer = MarkdownWriter(limits)
+    hidden = 0
     try:
         workbook = CalamineWorkbook.from_filelike(file)
         sheets = workbook.sheets_metadata
         limits.check_pages(len(sheets), "sheets")
         for number, sheet in enumerate(sheets, 1):
             if sheet.visible != SheetVisibleEnum.Visible or sheet.typ != SheetTypeEnum.WorkSheet:
+                hidden += sheet.visible != SheetVisibleEnum.Visible
                 continue
             rows = workbook.get_sheet_by_name(sheet.name).iter_rows()
             cells = [[Inline(_shown(value)).markdown() for value in row] for row in rows]
@@ -67,7 +69,8 @@ def _workbook(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     if writer.is_empty:
         raise UnreadableError("no-text", "the sheets have no filled cell")
     text, locations = writer.result()
-    return Extracted(text, metadata={"sheets": len(sheets)}, locations=locations)
+    unread = {"unread": {"hidden_sheets": hidden}} if hidden else {}
+    return Extracted(text, metadata={"sheets": len(sheets), **unread}, locations=locations)
 
 
 def _shown(value: Any) -> str:

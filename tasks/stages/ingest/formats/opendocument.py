@@ -25,7 +25,7 @@ from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, cl
 from tasks.stages.ingest.formats.opc import first_description, properties_of
 from tasks.stages.ingest.formats.sheet_tables import write_sheet
 from tasks.stages.ingest.formats.title_filter import title_of
-from tasks.stages.ingest.formats.word_count import words_of
+from tasks.stages.ingest.formats.word_count import count_words, words_of
 from tasks.stages.ingest.formats.xml import Element, each, first, integer, parse, text_of
 
 _SKIP = frozenset(
@@ -66,8 +66,22 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
             raise UnreadableError("no-text", "it has no visible words")
         about = parse(archive.read(_META), _META).iter("*") if _META in archive else ()
         title, metadata = properties_of(about, _KEYS)
-        words = _words(archive.read("content.xml"))
+        if unread := +(body.unread + _unread(content)):
+            metadata["unread"] = dict(sorted(unread.items()))
+        words = _words(archive.read("content.xml"), body.words_hidden)
         return Extracted(text, title or body.title, metadata, locations, words=words)
+
+
+def _unread(content: Element) -> Counter[str]:
+    """Count remarks, and pictures and embedded objects without a description."""
+    counts = Counter(comments=sum(1 for _ in content.iter("office:annotation")))
+    for frame in content.iter("draw:frame"):
+        if not _alternative(frame):
+            if first(frame, "draw:object") is not None or first(frame, "draw:object-ole") is not None:
+                counts["objects"] += 1
+            elif first(frame, "draw:image") is not None:
+                counts["pictures"] += 1
+    return counts
 
 
 _LEFT_OUT = {
@@ -75,18 +89,18 @@ _LEFT_OUT = {
     "comment": re.compile(rb"<office:annotation[ >].*?</office:annotation>", re.DOTALL),
     "contents": re.compile(rb"<text:table-of-content[ >].*?</text:table-of-content>", re.DOTALL),
 }
-_BREAK = re.compile(rb"<text:(?:s|tab|line-break)\b[^<>]*>|</(?:text:(?:p|h)|table:table-cell)>")
+_BREAK = re.compile(rb"<text:(?:s|tab|line-break|p|h)\b[^<>]*>|</(?:text:[ph]|table:table-cell)>")
 _TAG = re.compile(rb"<[^<>]*>")
 
 
-def _words(content: bytes) -> WordCounts:
-    """Count the words between the tags of a document, apart from its structure."""
+def _words(content: bytes, hidden: int) -> WordCounts:
+    """Count the words between the tags of a document, apart from its structure. hidden: the number left out as such."""
     words = _between_tags(content)
     left_out = {
         reason: sum(_between_tags(match[0]).total() for match in pattern.finditer(content))
         for reason, pattern in _LEFT_OUT.items()
     }
-    return WordCounts(words, left_out)
+    return WordCounts(words, left_out | {"hidden": hidden})
 
 
 def _between_tags(content: bytes) -> Counter[str]:
@@ -141,6 +155,8 @@ class _Body:
     def __init__(self, styles: _Styles, limits: ExtractionLimits) -> None:
         self.writer = MarkdownWriter(limits)
         self.title = ""
+        self.unread: Counter[str] = Counter()
+        self.words_hidden = 0
         self._styles, self._limits = styles, limits
         self._notes = 0
         self._due: list[str] = []
@@ -152,7 +168,10 @@ class _Body:
         """Write the blocks within an element."""
         for child in element:
             tag = child.tag
-            if tag in _SKIP or child.get("text:display") == "none" or child.get("text:is-hidden") == "true":
+            if tag in _SKIP:
+                continue
+            if child.get("text:display") == "none" or child.get("text:is-hidden") == "true":
+                self._hide(child)
                 continue
             if tag in ("text:p", "text:h"):
                 self._paragraph(child)
@@ -166,12 +185,18 @@ class _Body:
             elif tag == "office:spreadsheet":
                 for sheet in each(child, "table:table"):
                     self._turn_page("sheets")
-                    if not self._styles.hides("table", sheet.get("table:style-name")):
+                    if self._styles.hides("table", sheet.get("table:style-name")):
+                        self.unread["hidden_sheets"] += 1
+                        self._hide(sheet)
+                    else:
                         self.writer.heading(2, Inline(one_line(clean(sheet.get("table:name", "")))).markdown())
                         self._table(sheet)
             else:
                 self._picture(child)
                 self.blocks(child)
+
+    def _hide(self, element: Element) -> None:
+        self.words_hidden += count_words(" ".join(element.itertext()))
 
     def _turn_page(self, units: str) -> None:
         self._pages += 1
@@ -186,6 +211,7 @@ class _Body:
     def _paragraph(self, element: Element) -> None:
         style = element.get("text:style-name")
         if self._styles.hides("paragraph", style):
+            self._hide(element)
             return
         inline = Inline()
         self._inline(element, inline, "")
@@ -257,11 +283,11 @@ class _Body:
             inline.picture(_alternative(child))
             if next(child.iter("text:p"), None) is not None:
                 self._frames.append(child)
-        elif not (
-            tag in _SKIP
-            or child.get("text:is-hidden") == "true"
-            or self._styles.hides("text", child.get("text:style-name"))
-        ):
+        elif tag in _SKIP:
+            return
+        elif child.get("text:is-hidden") == "true" or self._styles.hides("text", child.get("text:style-name")):
+            self._hide(child)
+        else:
             self._inline(child, inline, child.get("xlink:href", target))
 
     def _table(self, element: Element) -> None:

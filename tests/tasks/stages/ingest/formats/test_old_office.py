@@ -32,7 +32,10 @@ def test_cells_are_values_and_dates_and_hidden_sheets_are_left_out() -> None:
         "## Prices\n\n| Name | Price | Since |\n| --- | --- | --- |\n| Korvald | 0.3 | 2024-05-01 |\n"
         "| Ünder | 3 | TRUE |\n\nalone"
     )
-    assert (found.metadata, [place.page for place in found.locations]) == ({"sheets": 2}, [1])
+    assert (found.metadata, [place.page for place in found.locations]) == (
+        {"sheets": 2, "unread": {"hidden_sheets": 1}},
+        [1],
+    )
 
 
 def test_a_damaged_workbook_is_refused() -> None:

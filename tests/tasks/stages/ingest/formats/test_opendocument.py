@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tasks.stages.ingest.file_counts import counts_of
 from tests.tasks.stages.ingest.formats.office_files import archive, extracted, opendocument, refused
 
 
@@ -33,10 +34,14 @@ def test_hidden_and_deleted_text_comments_and_contents_are_left_out() -> None:
     hidden = "<text:p>SECRET</text:p>"
     body = (
         f"<text:tracked-changes>{hidden}</text:tracked-changes><text:table-of-content>{hidden}</text:table-of-content>"
-        f'<text:section text:display="none">{hidden}</text:section><text:p>seen<text:span text:style-name="H">SECRET'
+        f'<text:section text:display="none">{hidden}</text:section><text:p>seen <text:span text:style-name="H">SECRET'
         f"</text:span><office:annotation>{hidden}</office:annotation> and read</text:p>"
     )
-    assert text(body) == "seen and read"
+    read = extracted("opendocument-text", opendocument(body))
+    assert (read.text, read.metadata["unread"]) == ("seen and read", {"comments": 1})
+    counts = counts_of(read.words, read.text)
+    assert (counts.words, counts.text_words) == (8, 3)
+    assert counts.left_out == {"comment": 1, "contents": 1, "deleted": 1, "hidden": 2}
 
 
 def test_tables_repeat_merged_cells_and_pictures_have_their_descriptions() -> None:
@@ -49,7 +54,9 @@ def test_tables_repeat_merged_cells_and_pictures_have_their_descriptions() -> No
         "<draw:image/><svg:title>image1.png</svg:title></draw:frame><draw:frame>"
         "<draw:text-box><text:p>Boxed</text:p></draw:text-box></draw:frame></text:p>"
     )
-    assert text(body) == "| Name | Value |\n| --- | --- |\n| x y | 1 |\n| x y | 2 |\n\n![A map]()\n\nBoxed"
+    read = extracted("opendocument-text", opendocument(body))
+    assert read.text == "| Name | Value |\n| --- | --- |\n| x y | 1 |\n| x y | 2 |\n\n![A map]()\n\nBoxed"
+    assert read.metadata["unread"] == {"pictures": 1}
 
 
 def test_sheets_are_sections_whose_empty_rows_separate_tables() -> None:
@@ -65,6 +72,7 @@ def test_sheets_are_sections_whose_empty_rows_separate_tables() -> None:
         "## Prices\n\n| a | b |\n| --- | --- |\n| 1 | 2 € |\n\nalone\n\n## Last\n\n| c | d |\n| --- | --- |\n| c | d |"
     )
     assert [place.page for place in found.locations] == [1, 3]
+    assert found.metadata["unread"] == {"hidden_sheets": 1}
 
 
 def test_properties_are_metadata_and_titles_of_programs_are_none() -> None:
