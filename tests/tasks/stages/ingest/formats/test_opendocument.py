@@ -35,7 +35,7 @@ def test_hidden_and_deleted_text_comments_and_contents_are_left_out() -> None:
     body = (
         f"<text:tracked-changes>{hidden}</text:tracked-changes><text:table-of-content>{hidden}</text:table-of-content>"
         f'<text:section text:display="none">{hidden}</text:section><text:p>seen <text:span text:style-name="H">SECRET'
-        f"</text:span><office:annotation>{hidden}</office:annotation> and read</text:p>"
+        f"</text:span><office:annotation>{hidden}</office:annotation>and read</text:p>"
     )
     read = extracted("opendocument-text", opendocument(body))
     assert (read.text, read.metadata["unread"]) == ("seen and read", {"comments": 1})
