@@ -69,14 +69,19 @@ def find_reading(store: Store, fingerprint: str, also: Collection[str] = ()) -> 
 def readings_until(store: Store, run_id: str | None = None) -> list[tuple[str, ReadingRecord]]:
     """Return the readings of a run (the last, if `run_id` is None) and of the run before, with the ids of the runs.
 
-    A run that recorded none is left out; so the list may be shorter, or empty.
+    Empty if the run has no readable record; without the second if the run before has none.
     """
     ids = (name.split("/")[1] for name in store.list(run_prefix()) if name.endswith(f"/{_NAME}.json"))
     latest = sorted((name for name in ids if run_id is None or name <= run_id), reverse=True)[:2]
-    if latest and run_id not in (None, latest[0]):
+    if not latest or run_id not in (None, latest[0]):
         return []
-    records = [(name, find_record(store, run_name(name, _NAME), ReadingRecord)) for name in latest]
-    return [(name, record) for name, record in records if record is not None]
+    readings: list[tuple[str, ReadingRecord]] = []
+    for name in latest:
+        record = find_record(store, run_name(name, _NAME), ReadingRecord)
+        if record is None:
+            break
+        readings.append((name, record))
+    return readings
 
 
 def tables_of(store: Store, digests: Iterable[str], schema: pa.Schema) -> pa.Table:

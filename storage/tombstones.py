@@ -28,6 +28,7 @@ from storage.records import get_record
 
 _SHOWN = 300
 _WORD = re.compile(r'"([^"]*)"|([^\s"\',;:{}\[\]()]+)')
+_RUN = re.compile(r"[\w-]+")
 
 
 class Tombstone(Record):
@@ -73,14 +74,25 @@ class Forgotten:
         derived = (digest for tombstone in self.tombstones for digest in tombstone.derived)
         return frozenset((*derived, *(tombstone.document for tombstone in self._in_force)))
 
+    def is_named_in(self, path: str) -> bool:
+        """Return whether a path contains the id of a forgotten document between its words, compared by hash."""
+        if not self._hidden:
+            return False
+        runs = [match.span() for match in _RUN.finditer(path)]
+        spans = (path[start:end] for row, (start, _) in enumerate(runs) for _, end in runs[row:])
+        return any(document_digest(part) in self._hidden for part in (path, *spans))
+
+    @cached_property
+    def _hidden(self) -> frozenset[str]:
+        return frozenset(digest for tombstone in self._in_force for digest in (tombstone.shown, tombstone.document))
+
     def without(self, quarantine: pa.Table) -> pa.Table:
         """Return the rows of a quarantine (schema QUARANTINE) that name no forgotten document, compared by hash."""
         if not self._in_force:
             return quarantine
-        hidden = {digest for tombstone in self._in_force for digest in (tombstone.shown, tombstone.document)}
         columns = (quarantine.column(name).to_pylist() for name in ("document_id", "file", "detail"))
         named = (
-            any(document_digest(word) in hidden for word in (document_id or "", file, *_words(detail)))
+            any(document_digest(word) in self._hidden for word in (document_id or "", file, *_words(detail)))
             for document_id, file, detail in zip(*columns, strict=True)
         )
         return quarantine.filter(pa.array([not is_named for is_named in named], pa.bool_()))

@@ -1,20 +1,25 @@
-"""``indexmill coverage``: what became of each file of the corpus, and which of its words are not in the index."""
+"""``indexmill coverage``: what became of each file of the corpus, and how many of its words are left out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from flows.command.shared import print_result, store_of, table_of
 from indexmill.command.options import Options, common
-from indexmill.errors import SnapshotNotFound
+from indexmill.errors import SnapshotNotFound, StoreError
 from indexmill.text.counted import byte_size, counted
 from indexmill.text.printable import escaped
 from storage import runs as records
 from storage.readings import readings_until, tables_of
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_OUTCOMES = ("indexed", "partly", "quarantined", "empty", "duplicate", "passed-over", "forgotten")
 _MOST_FOLDERS, _MOST_FILES = 20, 10
 _FORMAT = {"format": "format", "files": "files", "size": "size", "documents": "documents", "words": "words"}
 _FORMAT |= {"text_words": "kept", "left_out": "left out"}
@@ -26,7 +31,7 @@ _FILE |= {"words": "words", "text_words": "kept", "left_out": "left out"}
 @click.command("coverage")
 @click.argument("name", metavar="[FILE]", required=False)
 @click.option("--run", "run_id", metavar="ID", help="Run to show; by default, the last run that read the corpus.")
-@click.option("--outcome", help="List the files with this outcome, such as passed-over, quarantined or empty.")
+@click.option("--outcome", type=click.Choice(_OUTCOMES), help="List the files with this outcome.")
 @click.option("--format", "kind", help="List the files of this format, such as pdf.")
 @click.option("--all", "everything", is_flag=True, help="List every file.")
 @common
@@ -41,6 +46,9 @@ def command(
 
     With FILE, a name as listed, show that file, its pages with missing words, and its quarantined rows.
     """
+    lists_files = everything or outcome is not None or kind is not None
+    if name is not None and lists_files:
+        raise click.UsageError("give FILE, or --outcome, --format or --all, but not both")
     from tasks.stages.ingest.corpus_coverage import summary_of  # takes half a second
     from tasks.stages.ingest.known import FILES
 
@@ -53,23 +61,30 @@ def command(
         )
     (run, reading), *before = readings
     table = tables_of(store, reading.files, FILES)
-    rows = table.to_pylist()
-    identities = {_identity(row) for _, record in before for row in tables_of(store, record.files, FILES).to_pylist()}
-    for row in rows:
-        row["unchanged"] = bool(row["token"]) and _identity(row) in identities
+    identities: set[tuple[str, ...]] = set()
+    with suppress(StoreError):  # `forget` removes the tables of runs that name a document
+        identities.update(*(_identities(tables_of(store, record.files, FILES)) for _, record in before))
+    unchanged = [bool(identity[-2]) and identity in identities for identity in _identities(table)]
+    if name is None and not lists_files:
+        summary = summary_of(table) | {"unchanged": sum(unchanged)}
+        print_result(options, {"run": run, **summary}, [f"run {run}", *coverage_lines(summary)])
+        return
+    rows = [row | {"unchanged": is_same} for row, is_same in zip(table.to_pylist(), unchanged, strict=True)]
     if name is not None:
-        rows = [row for row in rows if row["name"] == name]
+        rows = [row for row in rows if name in (row["name"], escaped(row["name"]))]
         if not rows:
             raise SnapshotNotFound(f"run {run} listed no file {name!r}; `indexmill coverage --all` lists the names")
-        refused = [row for row in records.quarantine_of(store, run)[1].to_pylist() if row["file"] == name]
-        print_result(options, {"run": run, "files": list(map(_shown, rows)), "rows": refused}, _details(rows, refused))
+        names = {row["name"] for row in rows}
+        refused = [row for row in records.quarantine_of(store, run)[1].to_pylist() if row["file"] in names]
+        print_result(
+            options, {"run": run, "files": list(map(_json_row, rows)), "rows": refused}, _details(rows, refused)
+        )
         return
-    if everything or outcome or kind:
-        rows = [row for row in rows if outcome in (None, row["outcome"]) and kind in (None, row["kind"])]
-        print_result(options, {"run": run, "files": list(map(_shown, rows))}, [table_of(_FILE, map(_listed, rows))])
-        return
-    summary = summary_of(table) | {"unchanged": sum(row["unchanged"] for row in rows)}
-    print_result(options, {"run": run, **summary}, [f"run {run}", *coverage_lines(summary)])
+    kinds = sorted({row["kind"] for row in rows if row["kind"]})
+    if kind is not None and kind not in kinds:
+        raise click.UsageError(f"the corpus has no file of the format {kind!r}; it has {', '.join(kinds)}")
+    rows = [row for row in rows if outcome in (None, row["outcome"]) and kind in (None, row["kind"])]
+    print_result(options, {"run": run, "files": list(map(_json_row, rows))}, [table_of(_FILE, map(_table_row, rows))])
 
 
 def coverage_lines(summary: Mapping[str, Any]) -> Iterator[str]:
@@ -77,10 +92,10 @@ def coverage_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     for outcome, files in summary["files"].items():
         further = f": {_reasons(summary['passed_over'])}" if outcome == "passed-over" else ""
         yield f"{outcome}: {counted(files, 'file')}, {byte_size(summary['bytes'][outcome])}{further}"
-    formats = [{"format": kind, **_sized(figures)} for kind, figures in summary["formats"].items()]
+    formats = [{"format": kind, **_figures_row(figures)} for kind, figures in summary["formats"].items()]
     if formats:
         yield table_of(_FORMAT, formats)
-    folders = [{"folder": escaped(name) or "(top)", **_sized(figures)} for name, figures in summary["folders"].items()]
+    folders = [{"folder": escaped(row["name"]) or "(top)", **_figures_row(row)} for row in summary["folders"]]
     if len(folders) > 1:
         yield table_of(_FOLDER, folders[:_MOST_FOLDERS])
         if more := max(0, len(folders) - _MOST_FOLDERS) + summary["folders_left_out"]:
@@ -91,11 +106,13 @@ def coverage_lines(summary: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {escaped(row['name'])}: {_reasons(row['left_out'])}; {row['text_words']:,} words are kept"
 
 
-def _identity(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(row[name] for name in ("source", "path", "name", "kind", "token", "details"))
+def _identities(table: pa.Table) -> list[tuple[str, ...]]:
+    """Return, by file, what changes with its bytes or with how it is read; the token is the last but one."""
+    names = ("source", "path", "name", "kind", "token", "details")
+    return list(zip(*(table[name].to_pylist() for name in names), strict=True))
 
 
-def _sized(figures: Mapping[str, Any]) -> dict[str, Any]:
+def _figures_row(figures: Mapping[str, Any]) -> dict[str, Any]:
     words = figures["words"]
     return {
         **figures,
@@ -115,13 +132,13 @@ def _left_out(row: Mapping[str, Any]) -> dict[str, int]:
     return {entry["reason"]: entry["words"] for entry in row["left_out"]}
 
 
-def _shown(row: Mapping[str, Any]) -> dict[str, Any]:
+def _json_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row for --json, without what only the next build needs."""
     public = {name: value for name, value in row.items() if name not in ("token", "details")}
     return public | {"left_out": _left_out(row)}
 
 
-def _listed(row: Mapping[str, Any]) -> dict[str, Any]:
+def _table_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "name": escaped(row["name"]), "left_out": _reasons(_left_out(row))}
 
 
@@ -136,7 +153,8 @@ def _details(rows: list[dict[str, Any]], refused: list[dict[str, Any]]) -> Itera
         yield f"{escaped(row['name'])}: {row['outcome']}{why}{', unchanged' if row['unchanged'] else ''}"
         meaning = PASSED_OVER.get(row["reason"]) or REASONS.get(row["reason"]) or OUTCOMES[row["outcome"]]
         yield f"  {meaning}"
-        yield f"  {byte_size(row['bytes'])}, {counted(row['documents'], 'document')}, {row['rejected']:,} rejected rows"
+        documents, rejected = counted(row["documents"], "document"), counted(row["rejected"], "rejected row")
+        yield f"  {byte_size(row['bytes'])}, {documents}, {rejected}"
         if row["text_words"] is not None:
             of_file = "" if row["words"] is None else f" of {row['words']:,} in the file"
             added = f", and {row['added']:,} that only the document has" if row["added"] else ""

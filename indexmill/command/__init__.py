@@ -49,7 +49,7 @@ _PIPELINE = {
     "batches": "List the batch jobs at an endpoint, or cancel one.",
     "build": "Bring the index up to date with the corpus and publish it.",
     "copy": "Copy a version into another store, a folder or a bucket.",
-    "coverage": "Show what became of each file of the corpus, and which words are left out.",
+    "coverage": "Show what became of each file of the corpus, and how many words are left out.",
     "config": "Show every setting, its value and where it comes from, without secrets.",
     "export": "Copy a snapshot into a plain folder that any tool can read.",
     "forget": "Remove documents for good, from every version.",

@@ -10,6 +10,7 @@ from indexmill.report.numbers import amount, clipped, duration, money, share
 from indexmill.report.run_record import CorpusCoverage, GateMeasurement, PlanFigure, RunRecord
 from indexmill.text.counted import byte_size, counted
 
+_ENOUGH_WORDS = 100
 _UNEXPLAINED = 0.02  # the share of a format's words that may be missing for no known reason
 _SAME = 0.0005  # recalls that differ by less count as equal
 _PLANNED = ("cost", "llm_calls", "llm_tokens", "embed_calls", "embed_tokens")
@@ -130,9 +131,9 @@ def _uncovered(coverage: CorpusCoverage | None) -> list[str]:
     unread = coverage.passed_over.get("suffix", 0)
     lines = [f"{counted(unread, 'file')} that no reader takes, more than are read"] if unread > coverage.read else []
     return lines + [
-        f"{share(covered.unexplained)} of the words of {counted(covered.files, f'{covered.name} file')} missing"
+        f"{covered.unexplained:.0%} of the words of {counted(covered.files, f'{covered.name} file')} missing"
         for covered in coverage.formats
-        if covered.unexplained > _UNEXPLAINED
+        if covered.unexplained > _UNEXPLAINED and covered.words >= _ENOUGH_WORDS
     ]
 
 

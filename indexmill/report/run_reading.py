@@ -98,7 +98,7 @@ def _coverage(record: object) -> CorpusCoverage | None:
     value = _object(record)
     if not value:
         return None
-    folders = tuple(_covered(name, _object(item)) for name, item in _object(value.get("folders")).items())
+    folders = [_covered(_text(_object(item).get("name")), _object(item)) for item in _list(value.get("folders"))]
     return CorpusCoverage(
         outcomes=_counts(value.get("files")),
         passed_over=_counts(value.get("passed_over")),

@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,8 +54,6 @@ from tasks.stages.ingest.source_files import (
     digest_of_files,
     is_quick,
 )
-
-_File = TypeVar("_File", SourceFile, PassedOver)
 
 
 class RunCorpus:
@@ -297,7 +294,7 @@ class RunCorpus:
             ids = spill.ids_of(result, self._folder)
             shown = pa.chunked_array([[clip(name) for name in ids.to_pylist()]], pa.string())
             rows, refused = _without(rows, result.files, ids), _without(refused, result.files, shown)
-        files = (file for file in previous.files.values() if file.identity.name in names)
+        files = [file for file in previous.files.values() if file.identity.name in names]
         return spill.carry(rows, refused, {file.identity.name: file.counts for file in files}, self._folder)
 
     def _remember(
@@ -321,15 +318,20 @@ class RunCorpus:
             if file.kind == RECORDS
         }
         cursors = {source: cursor for source, cursor in cursors.items() if cursor is not None}
-        files, forgotten = self._apart(sources.files)
+        forgotten, files, unread = self.forgotten, list[SourceFile](), list[PassedOver]()
+        nameless: list[SourceFile | PassedOver] = []  # a record must not name them
+        for file in sources.files:
+            (nameless if file.document_name in forgotten else files).append(file)
+        for entry in sources.passed_over:
+            (nameless if forgotten.is_named_in(entry.document_name) else unread).append(entry)
         rows = shard_plan.known_rows(self._folder)
         covered = corpus_coverage.table_of(
             [replace(file, token="") if file.name in unsure else file for file in files],
-            self._apart(sources.passed_over)[0],
+            unread,
             plan.counts,
             rows,
             rejected,
-            forgotten=forgotten,
+            forgotten=nameless,
         )
         record = reading_record(
             runner.store,
@@ -338,7 +340,7 @@ class RunCorpus:
             [file for file in files if file.name not in unsure and (file.token or file.source in cursors)],
             covered,
             rows,
-            self.forgotten.without(refused),
+            forgotten.without(refused),
             cursors,
         )
         put_reading(runner.store, runner.run_id, record)
@@ -346,13 +348,6 @@ class RunCorpus:
         counts = runner.report.stage("ingest").counts
         counts["files_read"], counts["files_unchanged"] = len(read), len(by_name) - len(read)
         counts["files_passed_over"] = sources.files_passed_over
-
-    def _apart(self, files: Iterable[_File]) -> tuple[list[_File], list[_File]]:
-        """Divide files into those that no tombstone names, and those of forgotten documents."""
-        groups: tuple[list[_File], list[_File]] = ([], [])
-        for file in files:
-            groups[file.document_name in self.forgotten].append(file)
-        return groups
 
     def _scan(self, files: Sequence[SourceFile]) -> list[spill.ScanResult]:
         """Read files into the spill folder; slow formats are read as parts."""

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,8 +21,8 @@ from indexmill.text.counted import counted
 from indexmill.text.printable import utf8_name
 from tasks.stages.ingest.file_counts import FileCounts, columns_of
 from tasks.stages.ingest.known import FILES, FileIdentity
-from tasks.stages.ingest.refused import EMPTY
-from tasks.stages.ingest.source_files import PassedOver, SourceFile
+from tasks.stages.ingest.refused import failures_of
+from tasks.stages.ingest.source_files import RECORDS, PassedOver, SourceFile
 
 OUTCOMES: dict[str, str] = {
     "indexed": "all of its rows are documents of the index",
@@ -45,48 +46,53 @@ def table_of(
     rows: pa.Table,
     refused: pa.Table,
     *,
-    forgotten: Iterable[SourceFile] = (),
+    forgotten: Iterable[SourceFile | PassedOver] = (),
 ) -> pa.Table:
     """Return what became of each file: schema `known.FILES`, sorted by name, source and path.
 
     files: those read; the token of a file that must be read again is empty. counts: by file. rows: every planned row,
     schema CARRIED_ROW. refused: every rejected row, schema QUARANTINE. forgotten: the files whose documents are.
     """
-    documents, twins = _documents_by_file(rows)
+    refused = failures_of(refused)
+    documents, same_document = _documents_by_file(rows)
     rejected, reasons = _count_by_file(refused), _reasons_by_file(refused)
     identities = [FileIdentity.of(file) for file in files]
-    outcomes = [_outcome(documents[file.name], reasons.get(file.name), twins.get(file.name, "")) for file in identities]
+    outcomes = [
+        _outcome(documents[file.name], reasons.get(file.name), same_document.get(file.name, "")) for file in identities
+    ]
     sizes = [file.size for file in files]
-    skipped = list(passed_over)
-    identities += [FileIdentity(file.source, utf8_name(file.path), file.name, "", "", "") for file in skipped]
-    outcomes += [("passed-over", file.reason) for file in skipped]
-    sizes += [file.size for file in skipped]
-    if gone := [file.size for file in forgotten]:
+    unread = list(passed_over)
+    identities += [FileIdentity(file.source, utf8_name(file.path), file.name, "", "", "") for file in unread]
+    outcomes += [("passed-over", file.reason) for file in unread]
+    sizes += [file.size for file in unread]
+    if forgotten_sizes := [file.size for file in forgotten]:
         identities.append(FileIdentity("", "", "", "", "", ""))
         outcomes.append(("forgotten", ""))
-        sizes.append(sum(gone))
+        sizes.append(sum(forgotten_sizes))
     names = [identity.name if identity.kind else None for identity in identities]
-    of_files = [counts.get(name, _NO_COUNTS) if name is not None else _NO_COUNTS for name in names]
+    # The counts of a record source may be of the rows since a cursor.
+    file_counts = [
+        counts.get(identity.name, _NO_COUNTS) if identity.kind not in ("", RECORDS) else _NO_COUNTS
+        for identity in identities
+    ]
     columns: dict[str, Any] = dict(zip(FileIdentity._fields, zip(*identities, strict=True), strict=True))
     columns["outcome"], columns["reason"] = zip(*outcomes, strict=True)
     columns["bytes"] = sizes
     columns["documents"] = [0 if name is None else documents[name] for name in names]
     columns["rejected"] = [0 if name is None else rejected[name] for name in names]
-    columns |= columns_of(of_files)
+    columns |= columns_of(file_counts)
     return pa.table(columns, FILES).sort_by([(name, "ascending") for name in ("name", "source", "path")])
 
 
 _NO_COUNTS = FileCounts()
 
 
-def _outcome(documents: int, reasons: Counter[str] | None, twin: str) -> tuple[str, str]:
-    failures = {reason: number for reason, number in reasons.items() if reason != EMPTY} if reasons else {}
-    most = min(failures, key=lambda reason: (-failures[reason], reason), default="")
-    if documents:
-        return ("partly", most) if failures else ("indexed", "")
-    if failures:
-        return "quarantined", most
-    return ("duplicate", twin) if twin else ("empty", "")
+def _outcome(documents: int, reasons: Counter[str] | None, same_document: str) -> tuple[str, str]:
+    if not reasons:
+        without = ("duplicate", same_document) if same_document else ("empty", "")
+        return ("indexed", "") if documents else without
+    most = min(reasons, key=lambda reason: (-reasons[reason], reason))
+    return ("partly" if documents else "quarantined"), most
 
 
 def _count_by_file(table: pa.Table) -> Counter[str]:
@@ -108,24 +114,25 @@ def _documents_by_file(rows: pa.Table) -> tuple[Counter[str], dict[str, str]]:
     A document counts for the file with the smallest name among those that have it, whatever was read first.
     """
     documents = _count_by_file(rows.filter(rows["published"]))
-    twins: dict[str, str] = {}
     if rows.num_rows == documents.total():
-        return documents, twins
+        return documents, {}
     repeated = rows.filter(pc.invert(rows["published"]))["document_id"].unique()
-    files: dict[tuple[str, bytes], set[str]] = {}
-    holders: dict[tuple[str, bytes], str] = {}
-    for row in rows.filter(pc.is_in(rows["document_id"], repeated)).to_pylist():
-        key = row["document_id"], row["content_hash"]
-        files.setdefault(key, set()).add(row["file"])
-        if row["published"]:
-            holders[key] = row["file"]
-    for key, holder in sorted(holders.items()):
-        first = min(files[key])
-        documents[holder] -= 1
-        documents[first] += 1
-        for file in files[key] - {first}:
-            twins.setdefault(file, first)
-    return documents, twins
+    columns = ("document_id", "content_hash", "file")
+    rows = rows.filter(pc.is_in(rows["document_id"], repeated)).sort_by([(name, "ascending") for name in columns])
+    ids, hashes, files = (rows[name].combine_chunks() for name in columns)
+    published = rows["published"].combine_chunks().to_numpy(zero_copy_only=False)
+    repeats = pc.and_(pc.equal(ids[1:], ids[:-1]), pc.equal(hashes[1:], hashes[:-1])).to_numpy(zero_copy_only=False)
+    is_first = np.concatenate([[True], ~repeats])
+    group = np.cumsum(is_first) - 1
+    first = files.take(pa.array(np.flatnonzero(is_first)[group]))  # by row, the first file with its document
+    documents.subtract(_count_by_file(pa.table({"file": files.filter(pa.array(published))})))
+    documents.update(_count_by_file(pa.table({"file": first.filter(pa.array(published))})))
+    is_document = np.bincount(group, published)[group] > 0
+    elsewhere = np.flatnonzero(is_document & pc.not_equal(files, first).to_numpy(zero_copy_only=False))
+    codes = files.take(pa.array(elsewhere)).dictionary_encode()
+    _, at = np.unique(codes.indices.to_numpy(zero_copy_only=False), return_index=True)
+    chosen = pa.array(elsewhere[at])
+    return documents, dict(zip(files.take(chosen).to_pylist(), first.take(chosen).to_pylist(), strict=True))
 
 
 def summary_of(table: pa.Table) -> dict[str, Any]:
@@ -134,52 +141,57 @@ def summary_of(table: pa.Table) -> dict[str, Any]:
     files, bytes: by outcome. passed_over: by reason. formats, folders: files, bytes and words by format and by first
     folder (at most 200, the largest first). worst: at most 50 files, those with the most words left out first.
     """
+    table = table.filter(pc.invert(pc.ends_with(table["name"], "/")))  # folders that are not searched
     outcomes = _summed(table, "outcome")
-    read = table.filter(pc.not_equal(table["kind"], ""))
-    reasons = _reasons(table)
+    named = table.filter(pc.not_equal(table["outcome"], "forgotten"))
+    folder_of = pc.replace_substring_regex(named["name"], _FOLDER, r"\1")
+    folders = _summed(named.append_column("folder", folder_of), "folder")
+    largest = sorted(folders, key=lambda name: (-folders[name]["files"], name))[:_FOLDERS]
+    formats = _summed(table.filter(pc.not_equal(table["kind"], "")), "kind")
+    published = table.filter(pc.greater(table["documents"], 0))
+    reasons = _reasons(published)
     left_out: dict[str, dict[str, int]] = {}
     by_kind = reasons.group_by(["kind", "reason"]).aggregate([("words", "sum")])
     for row in sorted(by_kind.to_pylist(), key=lambda row: str(row["reason"])):
         left_out.setdefault(row["kind"], {})[row["reason"]] = row["words_sum"]
-    lost = reasons.filter(pc.not_equal(reasons["reason"], _METADATA)).group_by("row").aggregate([("words", "sum")])
-    names = table["name"].take(lost["row"]).to_pylist()
-    losing = sorted(zip(lost["words_sum"].to_pylist(), names, lost["row"].to_pylist(), strict=True), key=_most_first)
-    worst = table.take(pa.array([row for _, _, row in losing[:_WORST]], pa.int64())).to_pylist()
-    named = table.filter(pc.not_equal(table["outcome"], "forgotten"))
-    folders = _summed(
-        named.append_column("folder", pc.replace_substring_regex(named["name"], _FOLDER, r"\1")), "folder"
-    )
-    largest = sorted(folders, key=lambda name: (-folders[name]["files"], name))[:_FOLDERS]
-    skipped = Counter(table.filter(pc.equal(table["outcome"], "passed-over"))["reason"].to_pylist())
+    passed_over = Counter(table.filter(pc.equal(table["outcome"], "passed-over"))["reason"].to_pylist())
     return {
         "files": {name: outcomes[name]["files"] for name in OUTCOMES if name in outcomes},
         "bytes": {name: outcomes[name]["bytes"] for name in OUTCOMES if name in outcomes},
-        "passed_over": dict(sorted(skipped.items())),
-        "formats": {
-            kind: figures | {"left_out": left_out.get(kind, {})}
-            for kind, figures in sorted(_summed(read, "kind").items())
-        },
-        "folders": {name: folders[name] for name in largest},
+        "passed_over": dict(sorted(passed_over.items())),
+        "formats": {kind: formats[kind] | {"left_out": left_out.get(kind, {})} for kind in sorted(formats)},
+        "folders": [{"name": name} | folders[name] for name in largest],
         "folders_left_out": len(folders) - len(largest),
-        "worst": [
-            {"name": row["name"], "words": row["words"], "text_words": row["text_words"]}
-            | {"left_out": {entry["reason"]: entry["words"] for entry in row["left_out"]}}
-            for row in worst
-        ],
+        "worst": _worst(published, reasons),
     }
+
+
+def _worst(published: pa.Table, reasons: pa.Table) -> list[dict[str, Any]]:
+    """Return the files that lost most words. reasons: of `_reasons`."""
+    losses = reasons.filter(pc.not_equal(reasons["reason"], _METADATA)).group_by("row").aggregate([("words", "sum")])
+    names = published["name"].take(losses["row"]).to_pylist()
+    ranked = sorted(
+        (-words, name, row)
+        for words, name, row in zip(losses["words_sum"].to_pylist(), names, losses["row"].to_pylist(), strict=True)
+    )
+    rows = published.take(pa.array([row for _, _, row in ranked[:_WORST]], pa.int64())).to_pylist()
+    return [
+        {"name": row["name"], "words": row["words"], "text_words": row["text_words"]}
+        | {"left_out": {entry["reason"]: entry["words"] for entry in row["left_out"]}}
+        for row in rows
+    ]
 
 
 _FOLDER = r"(?s)^(?:([^/]*/).*|[^/]*)$"
 
 
-def _most_first(lost: tuple[int, str, int]) -> tuple[int, str, int]:
-    words, name, row = lost
-    return -words, name, row
-
-
 def _summed(table: pa.Table, column: str) -> dict[str, dict[str, int]]:
     """Return the numbers of files, files read, bytes, documents and words by the value of a column."""
+    is_document = pc.greater(table["documents"], 0)
     table = table.append_column("read", pc.cast(pc.not_equal(table["kind"], ""), pa.int64()))
+    for name in ("words", "text_words"):  # of what is not published, the words are neither kept nor lost
+        words = pc.if_else(is_document, table[name], 0)
+        table = table.set_column(table.schema.get_field_index(name), name, words)
     names = ("read", "bytes", "documents", "words", "text_words")
     groups = table.group_by(column).aggregate([([], "count_all"), *((name, "sum") for name in names)])
     return {
@@ -203,15 +215,13 @@ def words_line(summary: Mapping[str, Any]) -> str:
     """Return a line about the words that are left out of documents, by format; empty if there are none."""
     parts: list[tuple[int, str]] = []
     for kind, figures in summary["formats"].items():
-        words = figures["words"]
+        files = counted(figures["files"], f"{kind} file")
         for reason, number in figures["left_out"].items():
-            share = number / words if words else 0.0
+            share = number / figures["words"] if figures["words"] else 0.0
             if share >= _WORTH_SAYING and reason != _METADATA:
-                parts.append(
-                    (number, f"{share:.0%} of the words of {counted(figures['files'], f'{kind} file')} ({reason})")
-                )
+                parts.append((number, f"{share:.0%} of the words of {files} ({reason})"))
     parts.sort(key=lambda part: (-part[0], part[1]))
-    return f"left out are {', '.join(text for _, text in parts[:_EXAMPLES])}" if parts else ""
+    return f"{', '.join(text for _, text in parts[:_EXAMPLES])} are left out" if parts else ""
 
 
 _METADATA = "front-matter"

@@ -95,9 +95,9 @@ class Location:
 class WordCounts:
     """The words of a file that becomes one document; see `file_counts`.
 
-    in_file: the number of each word, counted apart from the text; a total if only that is known; None if it cannot be
-    counted. left_out: the numbers of words by reason, a key of `file_counts.LEFT_OUT`. pages: (page, words, words kept)
-    of each page that lost words or has no text.
+    in_file: the number of each word, counted apart from the text; the total, for a text whose words are all read or
+    left out; None if it cannot be counted. left_out: the numbers of words by reason, a key of `file_counts.LEFT_OUT`.
+    pages: (page, words, words of the text) of each page that lost words or has no text.
     """
 
     in_file: Counter[str] | int | None = None

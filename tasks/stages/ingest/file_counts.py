@@ -1,7 +1,7 @@
 """What a scan counts of each file: the words in it, those in its document, and those left out, with the reasons.
 
-The words of a file are counted along another path than its text: PDFium's raw text of a page, the visible text of an
-HTML page, the text nodes of Office files. So
+The words of a file are counted along another path than its text: PDFium's letters, the visible text of an HTML page,
+the text nodes of Office files. (A file of text or Markdown is its own text, less its front matter.) So
 
     words + added = text_words + the sum of left_out
 
@@ -11,7 +11,6 @@ no known reason are left out as `unexplained`: many of these show a fault of the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -96,18 +95,16 @@ class FileCounts:
 def counts_of(words: WordCounts, text: str, metadata_left_out: int = 0) -> FileCounts:
     """Return the counts of a file that became a document; words that are missing for no reason are `unexplained`."""
     left_out = {reason: number for reason, number in words.left_out.items() if number > 0}
-    visible = without_targets(text)
-    in_file: int | None
-    if isinstance(words.in_file, Counter):
-        in_text = words_of(visible)
-        in_file, in_document = words.in_file.total(), in_text.total()
-        missing = (words.in_file - in_text).total()
-    else:
-        in_file, in_document = words.in_file, count_words(visible)
-        missing = 0 if in_file is None else max(0, in_file - in_document)
-    if in_file is None:
-        return FileCounts(None, in_document, 0, left_out, words.pages, metadata_left_out)
     explained = sum(left_out.values())
+    if isinstance(words.in_file, int):
+        in_document = words.in_file - explained
+        return FileCounts(words.in_file, in_document, 0, left_out, words.pages, metadata_left_out)
+    visible = without_targets(text)
+    if words.in_file is None:
+        return FileCounts(None, count_words(visible), 0, left_out, words.pages, metadata_left_out)
+    in_text = words_of(visible)
+    in_file, in_document = words.in_file.total(), in_text.total()
+    missing = (words.in_file - in_text).total()
     if missing > explained:
         left_out["unexplained"] = missing - explained
     added = in_document + max(missing, explained) - in_file

@@ -175,10 +175,15 @@ def plan(
         changed,
         tuple(result.name for result in scans),
         gone,
-        {name: counts for result in scans for name, counts in result.counts.items()},
+        {name: counts for result in sorted(scans, key=_is_scanned) for name, counts in result.counts.items()},
         lacking,
         tuple(sorted(holding)),
     )
+
+
+def _is_scanned(result: ScanResult) -> bool:
+    """Return whether the counts of a scan go before those of the previous version, of a source read since a cursor."""
+    return result.name != CARRIED_SCAN
 
 
 def known_rows(spill_folder: str | os.PathLike[str]) -> pa.Table:

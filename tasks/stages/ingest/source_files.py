@@ -107,6 +107,7 @@ _SUFFIXES_SHOWN = 5
 PASSED_OVER: dict[str, str] = {
     "excluded": "corpus.include or corpus.exclude leaves it out",
     "hidden": "a part of its path begins with a dot; a hidden folder is not searched",
+    "link": "a link to a folder, which is not followed",
     "left-behind": "the lock file or the backup of an editor",
     "not-included": "formats such as source code are read only if corpus.include names the suffix",
     "store": "a store of indexes, which is not searched",
@@ -241,11 +242,11 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
         holds_some = False
         for path, root, why_not in _candidates(pattern, settings):
             file = None if why_not else _source_file(path, root, () if path in named else within, settings)
-            if file is None:
-                passed_over.setdefault(path, _passed_over(path, root, why_not or "suffix"))
-                continue
-            if not (path in named or asked_for(path, (*settings.include, pattern, *settings.formats))):
-                passed_over.setdefault(path, _passed_over(path, root, "not-included"))
+            if file is not None and path not in named:
+                why_not = "" if asked_for(path, (*settings.include, pattern, *settings.formats)) else "not-included"
+            if file is None or why_not:
+                if path not in passed_over:
+                    passed_over[path] = _passed_over(path, root, why_not or "suffix")
                 continue
             holds_some = True
             if file.kind not in TEXT_KINDS and (table := table_above(path, tables_above)):
@@ -458,6 +459,9 @@ def _walk(folder: str, root: str, settings: CorpusSettings) -> Iterator[tuple[st
         for name in sorted(name for name in folders if name.startswith(".")):
             yield os.path.join(parent, name, ""), root, "hidden"  # noqa: PTH118
         folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in folders:
+            if os.path.islink(os.path.join(parent, name)):  # noqa: PTH114, PTH118
+                yield os.path.join(parent, name, ""), root, "link"  # noqa: PTH118
         for name in sorted(files):
             path = os.path.join(parent, name)  # noqa: PTH118 - a Path for each of a million files is slow
             yield path, root, _why_not(path, name, root, settings)

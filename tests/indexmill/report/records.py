@@ -101,7 +101,7 @@ COVERAGE: dict[str, Any] = {
         },
         "json-lines": {"files": 3, "bytes": 1_000, "documents": 30, "words": 0, "text_words": 0, "left_out": {}},
     },
-    "folders": {"docs/": {"files": 13, "read": 4}, "": {"files": 1, "read": 1}},
+    "folders": [{"name": "docs/", "files": 13, "read": 4}, {"name": "", "files": 1, "read": 1}],
     "folders_left_out": 3,
     "worst": [{"name": "docs/a.pdf", "words": 60, "text_words": 50, "left_out": {"unexplained": 10}}],
 }

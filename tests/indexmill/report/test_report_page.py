@@ -104,7 +104,7 @@ def hostile_store(path: Path) -> Path:
     report["refused"] = {HOSTILE: 2}
     files = {"files": 3, "words": 9, "left_out": {HOSTILE: 2}}
     report["coverage"] = {name: {HOSTILE: 2} for name in ("files", "passed_over")}
-    report["coverage"] |= {"formats": {HOSTILE: files}, "folders": {HOSTILE: files, "b": files}}
+    report["coverage"] |= {"formats": {HOSTILE: files}, "folders": [{"name": HOSTILE, **files}, {"name": "b"}]}
     report["coverage"]["worst"] = [{"name": HOSTILE, **files}]
     report["stages"][HOSTILE] = stage()
     report["timeline"]["workers"] = [HOSTILE, HOSTILE]
@@ -220,7 +220,7 @@ def test_the_first_screen_answers_what_changed_how_good_it_is_and_what_it_cost(p
         "3 quarantined rows",
         "4 fallback texts",
         "8 files that no reader takes, more than are read",
-        "0.100 of the words of 2 pdf files missing",
+        "10% of the words of 2 pdf files missing",
     ):
         assert said in first
 

@@ -44,6 +44,14 @@ _MAX_SPAN = 64
 _MAX_REPEATED = 200
 """The maximum number of characters of a merged cell that is repeated in the rows below."""
 _SKIP = frozenset({"w:rPrChange", "w:pPrChange", "w:tblPrChange", "w:trPrChange", "w:tcPrChange", "w:sectPrChange"})
+_BESIDE = {
+    "footnotes": "",
+    "endnotes": "",
+    "header": "header-footer",
+    "footer": "header-footer",
+    "comments": "comment",
+}
+"""The kinds of parts beside the body, and why their words are left out; empty if they are read."""
 _BOXES = frozenset({"w:txbxContent", "a:txBody", *GRAPHICS})
 _DOCUMENT = "wordprocessingml.document"
 _CHUNKS = re.compile(rf"html|text/plain|application/txt|{re.escape(_DOCUMENT)}")
@@ -123,14 +131,15 @@ class _Document:
     def words(self) -> WordCounts:
         """Return the words of the document's parts, once it is read."""
         words, deleted = words_in_part(self._data)
-        of_kinds = {"footnotes": "", "endnotes": "", "header": "header-footer", "footer": "header-footer"}
         left_out = self.left_out.copy()
-        for kind, reason in (of_kinds | {"comments": "comment"}).items():
+        for kind, reason in _BESIDE.items():
             for part in sorted(set(self._package.parts(self._package.main, kind).values())):
                 if self._package.has(part):
                     of_part, deleted_there = words_in_part(self._package.read(part))
-                    words, deleted = words + of_part, deleted + deleted_there
-                    left_out[reason] += of_part.total() if reason else 0
+                    words.update(of_part)
+                    deleted.update(deleted_there)
+                    if reason:
+                        left_out[reason] += of_part.total()
         left_out["deleted"] = deleted.total()
         return WordCounts(words + deleted, left_out)
 
@@ -161,7 +170,7 @@ class _Document:
             self._table(element)
         elif tag == "w:sdt":
             if _is_contents(element):
-                self.left_out["contents"] += sum(count_words(text.text or "") for text in element.iter("w:t"))
+                self._leave_out(element, "contents")
                 return
             for inner in each(element, "w:sdtContent"):
                 self._blocks(inner)
@@ -178,6 +187,11 @@ class _Document:
             self._drawn(element).write(self._writer)
         elif tag == "m:oMathPara":
             self._writer.paragraph(Inline(formula(element)).markdown())
+
+    def _leave_out(self, element: Element, reason: str) -> None:
+        paragraphs = [*element.iter("w:p")] or [element]
+        texts = ("".join(text.text or "" for text in paragraph.iter("w:t")) for paragraph in paragraphs)
+        self.left_out[reason] += count_words("\n".join(texts))
 
     def _drawn(self, element: Element) -> Graphic:
         """Return the texts of a shape, a chart or a diagram."""
@@ -338,7 +352,9 @@ class _Document:
             elif tag in ("w:ins", "w:moveTo", "w:smartTag", "w:customXml", "w:dir", "w:bdo", "w:sdtContent"):
                 self._runs(child, read, hidden, target)
             elif tag == "w:sdt":
-                if not _is_contents(child) and not _is_placeholder(child):
+                if _is_contents(child) or _is_placeholder(child):
+                    self._leave_out(child, "contents" if _is_contents(child) else "hidden")
+                else:
                     self._runs(child, read, hidden, target)
             elif tag in ("m:oMath", "m:oMathPara"):
                 if self._shown():
@@ -398,6 +414,8 @@ class _Document:
         elif tag == "w:ruby":
             for base in each(element, "w:rubyBase"):
                 self._runs(base, read, hidden, target)
+            for reading in each(element, "w:rt"):
+                self._leave_out(reading, "hidden")
         elif tag == "mc:AlternateContent":
             for alternative in chosen(element):
                 for inner in alternative:

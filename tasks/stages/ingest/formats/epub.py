@@ -24,7 +24,7 @@ from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import MarkdownWriter, clean
 from tasks.stages.ingest.formats.title_filter import first_heading, title_of
 from tasks.stages.ingest.formats.word_count import words_of
-from tasks.stages.ingest.formats.xhtml_text import body_of, is_contents, visible_text, write
+from tasks.stages.ingest.formats.xhtml_text import body_of, is_contents, visible_text, words_hidden, write
 from tasks.stages.ingest.formats.xml import Element, each, first, parse, text_of
 
 _CONTAINER = "META-INF/container.xml"
@@ -50,10 +50,11 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
             if name and name in archive:
                 tree = body_of(archive.read(name), name)
                 in_chapter = words_of(visible_text(tree))
-                words += in_chapter
+                words.update(in_chapter)
                 if is_contents(tree):
                     left_out["contents"] += in_chapter.total()
                 else:
+                    left_out["hidden"] += words_hidden(tree)
                     writer.turn_to(number)
                     write(tree, writer)
         text, locations = writer.result()

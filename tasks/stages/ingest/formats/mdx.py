@@ -59,6 +59,6 @@ def _marked(match: re.Match[str]) -> str:
         return ""
     if match["close"]:
         return _CLOSE
-    is_field = match["name"].endswith("Field")
+    is_field = match["name"] in ("ParamField", "ResponseField")
     title = (_FIELD if is_field else _TITLE).search(match["attributes"])
     return f"{_OPEN}{(title[1] or title[2] or '') if title else ''}{_END}" + _CLOSE * bool(match["single"])

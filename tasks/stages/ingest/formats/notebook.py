@@ -54,8 +54,11 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         raise UnreadableError("too-large", f"it has {len(cells):,} cells; at most {limits.pages * 10:,} are read")
     metadata = _object(notebook.get("metadata"))
     language = _language(metadata, cells)
-    words = _words(cells)
+    in_file, outputs_left_out = _words(cells)
+    of_first = _source_words(cells[:1])
     front = _take_front_matter(cells)
+    in_front = of_first.total() - _source_words(cells[:1]).total()
+    words = WordCounts(in_file, {"output": outputs_left_out, "front-matter": in_front})
     parts: list[str] = []
     locations: list[Location] = []
     length = written = 0
@@ -83,18 +86,22 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     return Extracted(text + "\n", title, fields, tuple(locations), front.left_out, words)
 
 
-def _words(cells: Sequence[Mapping[str, Any]]) -> WordCounts:
-    """Return the words of all cells, and those of outputs that are left out."""
-    words: Counter[str] = Counter()
+def _source_words(cells: Sequence[Mapping[str, Any]]) -> Counter[str]:
+    sources = (_text(cell.get("source", cell.get("input"))) for cell in cells)
+    return words_of(without_targets("\n".join(sources)))
+
+
+def _words(cells: Sequence[Mapping[str, Any]]) -> tuple[Counter[str], int]:
+    """Return the words of all cells, and the number of words of outputs that are left out."""
+    words = _source_words(cells)
     shown = in_outputs = 0
     for cell in cells:
-        words += words_of(without_targets(_text(cell.get("source", cell.get("input")))))
         outputs = _list(cell.get("outputs"))
         printed = words_of("\n".join(_printed(_object(output), everything=True) for output in outputs))
-        words += printed
+        words.update(printed)
         in_outputs += printed.total()
         shown += count_words(_outputs(outputs).replace(_MORE, ""))
-    return WordCounts(words, {"output": in_outputs - shown})
+    return words, in_outputs - shown
 
 
 def _loaded(file: BinaryIO, limits: ExtractionLimits) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Counts the words of a part of an Office file from its text nodes alone, apart from the readers of its structure."""
+"""Counts the words of a part of an Office file from its tags alone, apart from the readers of its structure."""
 
 from __future__ import annotations
 
@@ -8,28 +8,27 @@ from html import unescape
 
 from tasks.stages.ingest.formats.word_count import words_of
 
-_PREFIX = rb"(?:\w{1,20}:)?"
-_FALLBACK = re.compile(rb"<mc:Fallback>.*?</mc:Fallback>", re.DOTALL)
-"""Repeats a text box for old versions of Office."""
-_MOVED = re.compile(rb"<%(p)smoveFrom[ >].*?</%(p)smoveFrom>" % {b"p": _PREFIX}, re.DOTALL)
-_TEXT = re.compile(
-    rb"<%(p)s(t|delText|text)(?:\s[^<>]*)?>([^<]*)<|<%(p)s(?:tab|br|cr)[\s/>]|</%(p)s(?:p|t[cr])>" % {b"p": _PREFIX}
-)
+_TAG = re.compile(rb"<(/?)(?:\w{1,20}:)?(Fallback|moveFrom|t|delText|text|p|t[cr]|tab|br|cr)(?=[\s/>])([^<>]*)>([^<]*)")
+_TEXT = frozenset({b"t", b"delText", b"text"})
 
 
 def words_in_part(data: bytes) -> tuple[Counter[str], Counter[str]]:
-    """Return the words of a part, and the words in it that were deleted or moved away in tracked changes."""
-    data = _FALLBACK.sub(b"", data)
-    deleted: Counter[str] = Counter()
-    for moved in _MOVED.finditer(data):
-        deleted += _words(moved[0], frozenset({b"t", b"delText"}))
-    rest = _MOVED.sub(b" ", data)
-    deleted += _words(rest, frozenset({b"delText"}))
-    return _words(rest, frozenset({b"t", b"text"})), deleted
+    """Return the words of a part, and the words in it that were deleted or moved away in tracked changes.
 
-
-def _words(data: bytes, tags: frozenset[bytes]) -> Counter[str]:
-    pieces = [
-        (match[2] if match[1] in tags else b"") if match[1] is not None else b" " for match in _TEXT.finditer(data)
-    ]
-    return words_of(unescape(b"".join(pieces).decode("utf-8", "replace")))
+    The fallback of a text box for old versions of Office repeats its text, and does not count.
+    """
+    pieces: list[bytes] = []
+    deleted: list[bytes] = []
+    depths = {b"Fallback": 0, b"moveFrom": 0}
+    for closes, name, attributes, text in _TAG.findall(data):
+        if name in depths:
+            if not attributes.endswith(b"/"):
+                depths[name] = max(0, depths[name] + (-1 if closes else 1))
+        elif name not in _TEXT:
+            if closes or name in (b"tab", b"br", b"cr"):
+                pieces.append(b" ")
+                deleted.append(b" ")
+        elif not closes and not attributes.endswith(b"/") and not depths[b"Fallback"]:
+            (deleted if name == b"delText" or depths[b"moveFrom"] else pieces).append(text)
+    words, removed = (words_of(unescape(b"".join(texts).decode("utf-8", "replace"))) for texts in (pieces, deleted))
+    return words, removed

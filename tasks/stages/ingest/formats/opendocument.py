@@ -35,6 +35,13 @@ _SKIP = frozenset(
     office:forms table:shapes table:table-source svg:title svg:desc
     """.split()  # noqa: SIM905
 )
+_REASONS = {
+    "text:tracked-changes": "deleted",
+    "office:annotation": "comment",
+    "text:table-of-content": "contents",
+    "text:bibliography": "contents",
+}
+"""Why elements are left out, if they are not hidden: keys of `file_counts.LEFT_OUT`."""
 _BREAKS_SPACE = re.compile(r"[ \t\r\n]+")
 _TITLES = {"Title": 1, "Subtitle": 2}
 _MAX_REPEATED_ROWS, _MAX_REPEATED_CELLS, _MAX_SPACES = 1_000, 100, 100
@@ -58,7 +65,8 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         manifest = "META-INF/manifest.xml"
         if manifest in archive and b"encryption-data" in archive.read(manifest):
             raise UnreadableError("encrypted", "the file is locked with a password; save it without one")
-        content = parse(archive.read("content.xml"), "content.xml", "office:document-content")
+        data = archive.read("content.xml")
+        content = parse(data, "content.xml", "office:document-content")
         body = _Body(_Styles(content, archive), limits)
         body.blocks(first(content, "office:body") or content)
         text, locations = body.writer.result()
@@ -68,7 +76,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         title, metadata = properties_of(about, _KEYS)
         if unread := +(body.unread + _unread(content)):
             metadata["unread"] = dict(sorted(unread.items()))
-        words = _words(archive.read("content.xml"), body.words_hidden)
+        words = WordCounts(_words(data), body.left_out)
         return Extracted(text, title or body.title, metadata, locations, words=words)
 
 
@@ -84,26 +92,12 @@ def _unread(content: Element) -> Counter[str]:
     return counts
 
 
-_LEFT_OUT = {
-    "deleted": re.compile(rb"<text:tracked-changes[ >].*?</text:tracked-changes>", re.DOTALL),
-    "comment": re.compile(rb"<office:annotation[ >].*?</office:annotation>", re.DOTALL),
-    "contents": re.compile(rb"<text:table-of-content[ >].*?</text:table-of-content>", re.DOTALL),
-}
 _BREAK = re.compile(rb"<text:(?:s|tab|line-break|p|h)\b[^<>]*>|</(?:text:[ph]|table:table-cell)>")
 _TAG = re.compile(rb"<[^<>]*>")
 
 
-def _words(content: bytes, hidden: int) -> WordCounts:
-    """Count the words between the tags of a document, apart from its structure. hidden: the number left out as such."""
-    words = _between_tags(content)
-    left_out = {
-        reason: sum(_between_tags(match[0]).total() for match in pattern.finditer(content))
-        for reason, pattern in _LEFT_OUT.items()
-    }
-    return WordCounts(words, left_out | {"hidden": hidden})
-
-
-def _between_tags(content: bytes) -> Counter[str]:
+def _words(content: bytes) -> Counter[str]:
+    """Return the words between the tags of a document, apart from its structure."""
     return words_of(unescape(_TAG.sub(b"", _BREAK.sub(b" ", content)).decode("utf-8", "replace")))
 
 
@@ -156,7 +150,7 @@ class _Body:
         self.writer = MarkdownWriter(limits)
         self.title = ""
         self.unread: Counter[str] = Counter()
-        self.words_hidden = 0
+        self.left_out: Counter[str] = Counter()  # words by reason
         self._styles, self._limits = styles, limits
         self._notes = 0
         self._due: list[str] = []
@@ -168,10 +162,8 @@ class _Body:
         """Write the blocks within an element."""
         for child in element:
             tag = child.tag
-            if tag in _SKIP:
-                continue
-            if child.get("text:display") == "none" or child.get("text:is-hidden") == "true":
-                self._hide(child)
+            if tag in _SKIP or child.get("text:display") == "none" or child.get("text:is-hidden") == "true":
+                self._leave_out(child)
                 continue
             if tag in ("text:p", "text:h"):
                 self._paragraph(child)
@@ -187,7 +179,7 @@ class _Body:
                     self._turn_page("sheets")
                     if self._styles.hides("table", sheet.get("table:style-name")):
                         self.unread["hidden_sheets"] += 1
-                        self._hide(sheet)
+                        self._leave_out(sheet)
                     else:
                         self.writer.heading(2, Inline(one_line(clean(sheet.get("table:name", "")))).markdown())
                         self._table(sheet)
@@ -195,8 +187,10 @@ class _Body:
                 self._picture(child)
                 self.blocks(child)
 
-    def _hide(self, element: Element) -> None:
-        self.words_hidden += count_words(" ".join(element.itertext()))
+    def _leave_out(self, element: Element) -> None:
+        tag = str(element.tag)
+        reason = "contents" if tag.endswith("-index") else _REASONS.get(tag, "hidden")
+        self.left_out[reason] += count_words(" ".join(element.itertext()))
 
     def _turn_page(self, units: str) -> None:
         self._pages += 1
@@ -211,7 +205,7 @@ class _Body:
     def _paragraph(self, element: Element) -> None:
         style = element.get("text:style-name")
         if self._styles.hides("paragraph", style):
-            self._hide(element)
+            self._leave_out(element)
             return
         inline = Inline()
         self._inline(element, inline, "")
@@ -283,10 +277,12 @@ class _Body:
             inline.picture(_alternative(child))
             if next(child.iter("text:p"), None) is not None:
                 self._frames.append(child)
-        elif tag in _SKIP:
-            return
-        elif child.get("text:is-hidden") == "true" or self._styles.hides("text", child.get("text:style-name")):
-            self._hide(child)
+        elif (
+            tag in _SKIP
+            or child.get("text:is-hidden") == "true"
+            or self._styles.hides("text", child.get("text:style-name"))
+        ):
+            self._leave_out(child)
         else:
             self._inline(child, inline, child.get("xlink:href", target))
 

@@ -75,7 +75,8 @@ def _extracted(document: pdfium.PdfDocument, letters: Letters, limits: Extractio
     if count > limits.pages:
         message = f"it has {count:,} pages; at most {limits.pages:,} are read, see corpus.extract.max_pages"
         raise UnreadableError("too-large", message)
-    pages, unreadable = _pages(document, letters, limits)
+    pages, in_file = _pages(document, letters, limits)
+    unreadable = count - len(pages)
     if unreadable == count:
         raise UnreadableError("unreadable-file", f"none of its {count:,} pages can be loaded")
     vocabulary = _vocabulary(pages)
@@ -125,7 +126,8 @@ def _extracted(document: pdfium.PdfDocument, letters: Letters, limits: Extractio
         "letters_unmapped": sum(page.unmapped for page in pages if page.number not in read),
     }
     filled = {key: value for key, value in metadata.items() if value}
-    words = _word_counts(pages, text_words, garbled, words_of_heads, repeated["header"])
+    unread = set(garbled).difference(read)
+    words = _word_counts(pages, in_file, text_words, unread, words_of_heads, repeated["header"])
     return Extracted(text, _title(details, blocks, levels), filled, tuple(written.locations), words=words)
 
 
@@ -138,35 +140,42 @@ def _words_by_page(blocks: Sequence[PageBlock]) -> Counter[int]:
 
 
 def _word_counts(
-    pages: Sequence[PageText], text_words: Counter[int], garbled: Collection[int], of_heads: int, of_headers: int
+    pages: Sequence[PageText],
+    in_file: Counter[str],
+    text_words: Counter[int],
+    garbled: Collection[int],
+    of_heads: int,
+    of_headers: int,
 ) -> WordCounts:
-    in_file: Counter[str] = Counter()
     left_out = Counter({"running-head": of_heads, "repeated-header": of_headers})
     lost: list[tuple[int, int, int]] = []
     for page in pages:
-        in_file.update(page.words)
-        words = page.words.total()
-        left_out["hidden"] += page.hidden
-        left_out["unreadable-letters"] += words if page.number in garbled else page.unreadable
+        words, is_garbled = page.word_count, page.number in garbled
+        left_out["hidden"] += 0 if is_garbled else page.hidden
+        left_out["unreadable-letters"] += words if is_garbled else page.unreadable
         if text_words[page.number] < _MOSTLY * words or (page.without_text and not text_words[page.number]):
             lost.append((page.number, words, text_words[page.number]))
     return WordCounts(in_file, left_out, tuple(lost))
 
 
-def _pages(document: pdfium.PdfDocument, letters: Letters, limits: ExtractionLimits) -> tuple[list[PageText], int]:
-    """Return the pages that load, and the number of pages that do not."""
+def _pages(
+    document: pdfium.PdfDocument, letters: Letters, limits: ExtractionLimits
+) -> tuple[list[PageText], Counter[str]]:
+    """Return the pages that load, and the words of all of them."""
     pages: list[PageText] = []
+    in_file: Counter[str] = Counter()
     chars = 0
     for number in range(1, len(document) + 1):
         try:
             page = read_page(document, number, letters)
         except pdfium.PdfiumError:
             continue
-        pages.append(replace(page, frames=[in_logical_order(frame) for frame in page.frames]))
+        in_file.update(page.words)
+        pages.append(replace(page, frames=[in_logical_order(frame) for frame in page.frames], words=Counter()))
         chars += pages[-1].chars
         if chars > 1.2 * limits.text_bytes:
             raise UnreadableError("too-large", f"its first {number:,} pages have {chars:,} characters of text")
-    return pages, len(document) - len(pages)
+    return pages, in_file
 
 
 def _without_text(pictures: int, count: int, limits: ExtractionLimits, *, garbled: int) -> UnreadableError:

@@ -83,7 +83,7 @@ _FEW_UNMAPPED = 8
 _BODY_FONT = 400  # letters of a font that are guessed, on a page: then it is no font of formulas
 _SURE = 40  # letters of a font that PDFium maps: then it maps all codes of Latin letters
 RIGHT_TO_LEFT = re.compile(r"[\u0590-\u065f\u066d-\u06ef\u06fa-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
-_HYPHEN = re.compile(r"(\w)[-\u00ad\ufffe\x02]\r?\n(\w)|(?<=\w)[\ufffe\x02](?=\w)")
+_HYPHEN = re.compile(r"(\w)[-\u00ad\ufffe\x02]\n{1,2}(\w)|(?<=\w)[\ufffe\x02](?=\w)")
 """A hyphen at the end of a line in PDFium's text, which marks it with U+FFFE or U+0002."""
 _FIXED_PITCH, _FORCE_BOLD = 1, 1 << 18
 
@@ -146,8 +146,8 @@ class PageText:
     """A page. frames: by descending amount of text. without_text: whether the page shows something, but no words.
 
     unmapped: the number of letters left out since nothing says what they are; a page with many has no readable text.
-    hidden: the number of words left out that no reader of the page sees. words: all words, in PDFium's own text.
-    unreadable: the number of words that lack such letters.
+    hidden: the number of words left out that no reader of the page sees. words: all words in the order of PDFium's
+    letters, and word_count their number. unreadable: the number of words that lack such letters.
     """
 
     number: int
@@ -157,6 +157,7 @@ class PageText:
     unmapped: int = 0
     hidden: int = 0
     words: Counter[str] = field(default_factory=Counter)
+    word_count: int = 0
     unreadable: int = 0
 
     @property
@@ -225,7 +226,7 @@ def read_page(document: pdfium.PdfDocument, number: int, letters: Letters) -> Pa
             if count > _MOST_CHARS:
                 raise UnreadableError("too-large", f"page {number} has {count:,} characters; at most {_MOST_CHARS:,}")
             collector.read(text, count)
-            words = words_of(_HYPHEN.sub(r"\1\2", text.get_text_range()))
+        words = words_of(_HYPHEN.sub(r"\1\2", "".join(collector.codes)))
         hidden = collector.drop_hidden(shows_something=_shows_something(page))
         for typed, area in typed_texts(document, page):
             collector.add_typed(typed, (area.left, area.bottom, area.right, area.top))
@@ -235,8 +236,11 @@ def read_page(document: pdfium.PdfDocument, number: int, letters: Letters) -> Pa
         ]
         texts = [piece.text for frame in frames for piece in frame.pieces]
         without_text = not any(letter.isalnum() for text in texts for letter in text) and _shows_something(page)
-        unreadable = min(collector.unmapped, (words - words_of("\n".join(texts))).total())
-        counts = (collector.unmapped, hidden, words, unreadable)
+        unreadable = 0
+        if collector.unmapped:
+            missing = (words - words_of("\n".join(texts))).total()
+            unreadable = max(0, min(collector.unmapped, missing - hidden))
+        counts = (collector.unmapped, hidden, words, words.total(), unreadable)
         return PageText(number, frames, sum(map(len, texts)), without_text, *counts)
 
 
@@ -348,6 +352,7 @@ class _Pieces:
         self._mapped: dict[int, int] = {}  # by font: the number of letters that PDFium maps
         self._guesses: dict[int, list[int]] = {}  # by font: the number of letters guessed, and of codes that are none
         self.unmapped = 0
+        self.codes: list[str] = []  # the letters as PDFium maps them
         self._dividers: dict[int, Dividers] = {}
         self._pieces_by_turns: dict[int, list[TextRun]] = {}
         self._fonts: dict[int, tuple[bool, bool]] = {}
@@ -392,6 +397,7 @@ class _Pieces:
         for index in range(count):
             code = unicode(handle, index)
             if code == 0x20 or (code in (10, 13) and not is_guess(handle, index)):
+                self.codes.append("\n" if code != 0x20 else " ")
                 self._space = True
                 continue
             if 0xD800 <= code < 0xDC00:
@@ -401,6 +407,7 @@ class _Pieces:
                 if not high:
                     continue
                 code, high = 0x10000 + ((high - 0xD800) << 10) + code - 0xDC00, 0
+            self.codes.append(chr(code))
             owner = object_of(handle, index)
             address = ctypes.addressof(owner.contents) if owner else 0
             if not address:

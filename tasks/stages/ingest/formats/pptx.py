@@ -27,6 +27,7 @@ from tasks.stages.ingest.formats.numbering import counted
 from tasks.stages.ingest.formats.office_words import words_in_part
 from tasks.stages.ingest.formats.opc import Package, description, open_package
 from tasks.stages.ingest.formats.title_filter import title_of
+from tasks.stages.ingest.formats.word_count import count_words
 from tasks.stages.ingest.formats.xml import Element, each, first, integer, parse
 
 Box = tuple[float, float, float, float]
@@ -143,23 +144,27 @@ class _Presentation:
                 self._slide(number, part)
         return self._writer.result()
 
-    def _count(self, part: str, reason: str = "") -> None:
+    def _count(self, data: bytes, reason: str = "") -> None:
         """Count the words of a part. reason: why they are left out; empty if they are read."""
-        if self._package.has(part):
-            words, _ = words_in_part(self._package.read(part))
-            self.words += words
-            self.left_out[reason] += words.total() if reason else 0
+        words, _ = words_in_part(data)
+        self.words.update(words)
+        if reason:
+            self.left_out[reason] += words.total()
+
+    def _leave_out(self, element: Element, reason: str) -> None:
+        texts = (paragraph.itertext() for paragraph in element.iter("a:p"))
+        self.left_out[reason] += count_words("\n".join(map("".join, texts)))
 
     def _slide(self, number: int, part: str) -> None:
-        tree = parse(self._package.read(part), part, "p:sld")
+        data = self._package.read(part)
+        tree = parse(data, part, "p:sld")
         if tree.get("show") in ("0", "false"):
             self.unread["hidden_slides"] += 1
-            self._count(part, "hidden")
+            self._count(data, "hidden")
             return
-        self._count(part)
-        for kind, reason in (("notesSlide", ""), ("comments", "comment")):
-            for beside in self._package.parts(part, kind).values():
-                self._count(beside, reason)
+        self._count(data)
+        if (comments := self._package.related(part, "comments")) is not None:
+            self._count(self._package.read(comments), "comment")
         self._part, self._links = part, self._package.links(part)
         self.unread["comments"] += self._package.count(part, "comments", "cm")
         layout = self._layout(part)
@@ -220,10 +225,12 @@ class _Presentation:
             elif element.tag in ("p:sp", "p:graphicFrame", "p:pic", "p:cxnSp"):
                 about = first(element, "*/p:cNvPr")
                 if about is not None and about.get("hidden") in ("1", "true"):
+                    self._leave_out(element, "hidden")
                     continue
                 placeholder = first(element, "*/p:nvPr/p:ph")
                 kind = "text" if placeholder is None else placeholder.get("type", "obj")
                 if kind in _SKIPPED:
+                    self._leave_out(element, "header-footer")
                     continue
                 placed = _placed(element)
                 if placed is None and placeholder is not None:
@@ -317,12 +324,15 @@ class _Presentation:
         notes = self._package.related(part, "notesSlide")
         if notes is None:
             return
-        tree = parse(self._package.read(notes), notes, "p:notes")
+        data = self._package.read(notes)
+        self._count(data)
+        tree = parse(data, notes, "p:notes")
         links = self._package.links(notes)
         begun = False
         for shape in each(tree, "p:cSld/p:spTree/p:sp"):
             placeholder = first(shape, "*/p:nvPr/p:ph")
             if placeholder is None or placeholder.get("type") != "body":
+                self._leave_out(shape, "header-footer")
                 continue
             for paragraph in each(shape, "p:txBody/a:p"):
                 inline = self._inline([paragraph], links)

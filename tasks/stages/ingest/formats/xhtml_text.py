@@ -18,6 +18,7 @@ from tasks.stages.ingest.formats.extraction import UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter
 from tasks.stages.ingest.formats.text_encoding import encoding_of
+from tasks.stages.ingest.formats.word_count import count_words
 from tasks.stages.ingest.formats.xml import MAX_DEPTH, MAX_ELEMENTS, Element, parse
 
 _DECLARATION = re.compile(r"\s*<\?xml\b[^>]{0,200}\?>")
@@ -303,6 +304,15 @@ def _span(value: str | None) -> int:
 def visible_text(element: Element) -> str:
     """Return the text that a browser shows, or would show if it were not hidden; blocks are apart."""
     return "".join(_visible(element))
+
+
+def words_hidden(element: Element) -> int:
+    """Return the number of words of navigation and hidden elements, which are not read."""
+    total = 0
+    for child in element:
+        if is_ever_shown(child):
+            total += count_words(visible_text(child)) if is_unread(child) else words_hidden(child)
+    return total
 
 
 def is_ever_shown(element: Element) -> bool:

@@ -76,7 +76,7 @@ def test_every_file_has_an_outcome_and_all_bytes_are_counted(tmp_path: Path) -> 
         "text_words": 5,
         "left_out": {"front-matter": 3},
     }
-    assert corpus_coverage.words_line(summary) == "left out are 67% of the words of 1 mdx file (components)"
+    assert corpus_coverage.words_line(summary) == "67% of the words of 1 mdx file (components) are left out"
     worst = {"name": "i.mdx", "words": 6, "text_words": 2, "left_out": {"components": 4}}
     assert summary["worst"] == [worst]  # metadata are not lost
 
