@@ -227,6 +227,7 @@ def test_a_reading_holds_nothing_of_a_forgotten_document(folder: Folder) -> None
     assert len(names) == 12
     assert "doc-0007.md" not in names
     assert "" in names  # the bytes of forgotten files are counted
+    assert main(["coverage", "--store", str(store)]) == 0  # though nothing is left of the files of the run before
     folder.night()
     assert folder.read == (1, 11)
 

@@ -8,7 +8,8 @@ from html import unescape
 
 from tasks.stages.ingest.formats.word_count import words_of
 
-_TAG = re.compile(rb"<(/?)(?:\w{1,20}:)?(Fallback|moveFrom|t|delText|text|p|t[cr]|tab|br|cr)(?=[\s/>])([^<>]*)>([^<]*)")
+_NAMES = rb"Fallback|moveFrom|del|t|delText|text|p|t[cr]|tab|br|cr"
+_TAG = re.compile(rb"<(/?)(?:\w{1,20}:)?(%b)(?=[\s/>])([^<>]*)>([^<]*)" % _NAMES)
 _TEXT = frozenset({b"t", b"delText", b"text"})
 
 
@@ -19,7 +20,7 @@ def words_in_part(data: bytes) -> tuple[Counter[str], Counter[str]]:
     """
     pieces: list[bytes] = []
     deleted: list[bytes] = []
-    depths = {b"Fallback": 0, b"moveFrom": 0}
+    depths = {b"Fallback": 0, b"moveFrom": 0, b"del": 0}
     for closes, name, attributes, text in _TAG.findall(data):
         if name in depths:
             if not attributes.endswith(b"/"):
@@ -29,6 +30,6 @@ def words_in_part(data: bytes) -> tuple[Counter[str], Counter[str]]:
                 pieces.append(b" ")
                 deleted.append(b" ")
         elif not closes and not attributes.endswith(b"/") and not depths[b"Fallback"]:
-            (deleted if name == b"delText" or depths[b"moveFrom"] else pieces).append(text)
+            (deleted if name == b"delText" or depths[b"moveFrom"] or depths[b"del"] else pieces).append(text)
     words, removed = (words_of(unescape(b"".join(texts).decode("utf-8", "replace"))) for texts in (pieces, deleted))
     return words, removed

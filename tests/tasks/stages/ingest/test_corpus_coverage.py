@@ -5,21 +5,17 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import click
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from flows.command.coverage import command
 from schemas.corpus import CorpusSettings
 from schemas.tables import QUARANTINE
 from tasks.stages.ingest import corpus_coverage, shard_plan, spill
-from tasks.stages.ingest.documents import WordCounts
-from tasks.stages.ingest.file_counts import FileCounts, counts_of, table_of
-from tasks.stages.ingest.formats.word_count import words_of
 from tasks.stages.ingest.listing import list_corpus
 from tasks.stages.ingest.source_files import SourceFile
 from tasks.stages.ingest.spill_files import CARRIED_ROW
-from tests.deep import examples
 
 
 def line(name: str, text: str) -> str:
@@ -81,22 +77,6 @@ def test_every_file_has_an_outcome_and_all_bytes_are_counted(tmp_path: Path) -> 
     assert summary["worst"] == [worst]  # metadata are not lost
 
 
-WORDS = st.lists(st.sampled_from(["Fenna", "Rook", "Vell", "\u6c34", "caf\u00e9"]), max_size=9).map(" ".join)
-
-
-@examples(50, deep=500)
-@given(WORDS, WORDS, st.integers(0, 5))
-def test_no_word_is_lost_without_a_reason(in_file: str, text: str, hidden: int) -> None:
-    counts = counts_of(WordCounts(words_of(in_file), {"hidden": hidden}), text)
-    assert counts.words is not None
-    assert counts.text_words is not None
-    assert counts.words + counts.added == counts.text_words + sum(counts.left_out.values())
-    missing = (words_of(in_file) - words_of(text)).total()
-    assert counts.left_out.get("unexplained", 0) == max(0, missing - hidden)
-    (row,) = table_of({"a": counts}).to_pylist()
-    assert FileCounts.of_row(row) == counts
-
-
 @pytest.mark.parametrize("order", [("b", "c"), ("c", "b")])
 def test_a_document_of_several_files_counts_for_the_first_by_name_whichever_is_read_first(
     order: tuple[str, ...],
@@ -115,3 +95,9 @@ def test_a_document_of_several_files_counts_for_the_first_by_name_whichever_is_r
         ("indexed", "", 1),
         ("duplicate", "b", 0),
     ]
+
+
+def test_the_command_knows_all_outcomes() -> None:
+    (option,) = [one for one in command.params if one.name == "outcome"]
+    assert isinstance(option.type, click.Choice)
+    assert set(option.type.choices) == corpus_coverage.OUTCOMES.keys()
