@@ -102,7 +102,10 @@ class Cost:
 
 
 class Plan(Record):
-    """A plan. `publishes`: True if a new version would be published. For causes, see `tasks.pipeline.plan.causes`."""
+    """A plan. `publishes`: True if a new version would be published. For causes, see `tasks.pipeline.plan.causes`.
+
+    `coverage`: what would become of the files, see `tasks.stages.ingest.corpus_coverage`. A build may differ from it.
+    """
 
     format_version: Literal[1] = 1
     parent: PlanParent | None
@@ -121,6 +124,7 @@ class Plan(Record):
     cost: Cost
     bytes: PlanBytes | None
     seconds: Seconds | None
+    coverage: dict[str, JsonValue] = Field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan as a JSON object; `vectors` is the number to be made."""

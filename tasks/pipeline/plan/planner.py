@@ -132,6 +132,7 @@ class Planner(CorpusRun):
             ),
             bytes=sizes_of(self.planned, why, self.store, self.parent, corpus.documents),
             seconds=seconds_of(history, work, self.configuration.embed.model_dump(mode="json"), workers),
+            coverage=dict(self.report.coverage),
         )
 
     def _vectors(self) -> LlmUse | None:
