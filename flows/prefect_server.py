@@ -84,7 +84,7 @@ class PrivateServer:
                 check_room()
             finally:
                 self.close()
-            raise IndexmillError(f"the Prefect server at {self.url} does not start; its log ends with:\n{log[-1500:]}")
+            raise IndexmillError(f"the Prefect server at {self.url} did not start; its log ends with:\n{log[-1500:]}")
         if not self._from_cache:
             keep_database(self._database)
         self._keeper.start()

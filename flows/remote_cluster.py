@@ -132,7 +132,7 @@ def _class_of(name: str) -> type[Cluster]:
 
 
 def _check_scheme(address: str, settings: DaskSettings) -> None:
-    """Raise BadInput if others could use, or listen to, the cluster at an address."""
+    """Raise BadInput if others could use, or eavesdrop on, the cluster at an address."""
     if _scheme(address) in _ENCRYPTED or settings.insecure or _is_here(address):
         return
     raise BadInput(

@@ -22,7 +22,7 @@ _INERTIA = 8.0
 
 
 class WorkRate:
-    """A smoothed rate of work and remaining time. `worked`, the seconds of work so far, never falls between calls."""
+    """A smoothed rate of work, and the remaining time. `worked`, the seconds of work so far, never decreases."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, float, int]] = deque()
@@ -147,7 +147,7 @@ class StageAtWork:
 
     @property
     def percent(self) -> int | None:
-        """The finished percentage, if parts in progress report shares; None otherwise."""
+        """The percentage finished, if parts in progress report shares; None otherwise."""
         return int(100 * self.share) if any(part.share for part in self._at_work.values()) else None
 
     def items(self) -> Items | None:

@@ -65,7 +65,9 @@ def init_folder(path: Path | str) -> FolderStore:
     """
     root = _root(path)
     if not is_utf8(str(root)):
-        raise ConfigurationError(f"records need a store path in UTF-8; this one is not: {utf8_name(str(root))}")
+        raise ConfigurationError(
+            f"the store's path must be UTF-8, since records contain it; this path is not: {utf8_name(str(root))}"
+        )
     with contextlib.suppress(SnapshotNotFound):
         return FolderStore(root)
     _check_no_file(root)

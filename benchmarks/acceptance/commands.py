@@ -117,7 +117,7 @@ class Programs:
 
     @contextlib.contextmanager
     def running(self, *words: object, environment: Mapping[str, str] | None = None) -> Iterator[RunningProgram]:
-        """Run a program during the block; kill it at the end if it still runs."""
+        """Run a program during the block; kill it at the end if it is still running."""
         self._count += 1
         program = RunningProgram(
             [*map(str, words)], self._folder / f"program-{self._count}", self.environment | dict(environment or {})

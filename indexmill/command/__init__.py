@@ -1,8 +1,8 @@
 """The ``indexmill`` command. Each subcommand is imported when it is called, so that ``indexmill --help`` is fast.
 
 The pipeline's commands (``flows.command``) belong to the distribution indexmill-pipeline, which a reader need not
-install. They are imported by name; if it is missing, they fail with a message. No other module imports across layers
-by name.
+install. They are imported by name; without that distribution, they fail with a message. No other module imports across
+layers by name.
 """
 
 from __future__ import annotations

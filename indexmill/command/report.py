@@ -58,5 +58,5 @@ def _version(store: str, word: str) -> int:
 
     location = place_of(store)
     if isinstance(location, Path) and is_exported(location):
-        raise BadInput(f"{location}: is an exported folder, which contains one version and none to compare with")
+        raise BadInput(f"{location} is an exported folder, which contains one version and no other to compare it with")
     return version_of(StoreReader(store), word)

@@ -154,6 +154,6 @@ class _tool_errors:  # noqa: N801 - used as a block
 
 
 def _caller(ctx: Context[Any, Any], caller: Caller) -> Caller:
-    """Return the caller of the HTTP request; over stdio ``caller``, who started the process."""
+    """Return the caller of the HTTP request, or, over stdio, ``caller``, who started the process."""
     request = ctx.request_context.request
     return caller if request is None else request.state.caller

@@ -1,7 +1,7 @@
 """Reporting the progress of long work to a listener; no output depends on it.
 
 A report gives the completed and the total amount of work, such as tokens to encode or prompts to answer, and may count
-items that users know, such as texts. Without a listener, a report costs one look-up of a context variable.
+items that mean something to users, such as texts. Without a listener, a report costs one look-up of a context variable.
 """
 
 from __future__ import annotations

@@ -189,7 +189,7 @@ class _Tally:
 
 
 def grouped(values: Integers, counts: Integers, median: int) -> tuple[tuple[Bar, ...], bool]:
-    """Group ascending, distinct values into bars; also return True if widths double to fit a few far greater values."""
+    """Group ascending, distinct values into bars; also return True if widths double to fit a few much larger values."""
     least, most = int(values[0]), int(values[-1])
     doubling = most > 24 and most > 12 * max(median, 1)
     if doubling:

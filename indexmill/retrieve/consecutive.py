@@ -39,7 +39,7 @@ class Consecutive(Sequence[npt.NDArray[Any]]):
 
 
 def starts_of(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
-    """Return the first row of every array, then the total number of rows."""
+    """Return the number of the first row of every array, then the total number of rows."""
     if isinstance(arrays, Consecutive):
         return arrays.starts
     return np.cumsum([0, *map(len, arrays)], dtype=np.int64)

@@ -133,10 +133,10 @@ def similarities(
 
 
 def _add_beside(estimates: Scores, beside: Beside, questions: Vectors, owners: Rows, every: bool) -> None:
-    """Add the estimates of the secondary vectors ``owners`` to those of the rows.
+    """Add the estimates of the secondary vectors with the numbers ``owners`` to those of the rows.
 
     every: True if most vectors between the first and the last owner are needed, as when the rows of each document are
-    contiguous; then exactly that range is read.
+    contiguous; then the whole range is read.
     """
     if not len(owners):
         return

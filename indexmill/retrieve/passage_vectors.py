@@ -43,7 +43,7 @@ class Titles:
 
     @cached_property
     def shards(self) -> Sequence[Vectors]:
-        """The directions of titles as one shard ``(n_documents, d)``. Raises CorruptBlob."""
+        """The title vectors as quantised directions, in one shard ``(n_documents, d)``. Raises CorruptBlob."""
         artifacts = self._artifacts
         vectors = artifacts.vectors("titles", "vectors")
         artifacts.check_same_shards("passages", "titles")

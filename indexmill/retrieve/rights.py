@@ -79,7 +79,9 @@ def groups_of(metadata: Mapping[str, Any], access: Access) -> frozenset[str] | N
     if access.field not in metadata:
         inside = metadata.get("metadata")
         if isinstance(inside, Mapping) and access.field in inside:
-            raise ValueError(f"{access.field!r} is inside `metadata`, and the record has keys of the same name")
+            raise ValueError(
+                f"{access.field!r} is inside `metadata`, which stays packed, since the record has some of its keys"
+            )
         if access.required:
             raise ValueError(f"there is no field {access.field!r}")
         return None

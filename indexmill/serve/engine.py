@@ -140,7 +140,7 @@ class Engine:
         yield "answer", await _within(ends - loop.time(), asyncio.shield(work))
 
     async def explore(self, request: ExploreRequest, caller: Caller) -> tuple[int | None, Page]:
-        """Draw a page of the index; return the version's number and the page. A page counts as an answer in the limits.
+        """Draw a page of the index; return the version's number and the page. It counts toward the limits of answers.
 
         Raises as ``indexmill.explore.neighbourhood`` does, and BadInput for a request above the limits, Busy, TooLate.
         """

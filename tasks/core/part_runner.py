@@ -564,7 +564,7 @@ def _may_recover(stage: Stage[Any], error: Exception) -> bool:
 
 
 def row_space_of(stage: Stage[Any], settings: StageSettings) -> str:
-    """Return a digest of everything, besides texts, that determines reusable rows; "" if no rows may be copied."""
+    """Return a digest of everything that reusable rows depend on, besides texts; "" if no rows may be copied."""
     encoder = settings.row_space()
     if not encoder:
         return ""

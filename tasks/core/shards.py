@@ -81,7 +81,7 @@ def leaves(
             continue
         depth = len(bits)
         if depth == 256:
-            raise ValueError(f"{high - low} rows have the same hash, first row {order[low]}")
+            raise ValueError(f"{high - low} rows have the same hash; the first of them is row {order[low]}")
         position, bit = divmod(depth, 8)
         if position not in columns:
             columns[position] = hashes[order, position]
@@ -105,7 +105,7 @@ def bit_ranges(count: int, most: int, most_bits: int) -> list[str]:
 
 
 def shard_groups(labels: Iterable[str], limit: int) -> dict[str, list[str]]:
-    """Group at most `limit` neighbouring, disjoint shards by the node above them; depends only on the set."""
+    """Group disjoint shards by a common node, at most `limit` per group; the order of `labels` does not matter."""
     groups: dict[str, list[str]] = {}
     pending: dict[str, list[str]] = {}
     for label in sorted(labels):

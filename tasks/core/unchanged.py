@@ -69,7 +69,7 @@ def unchanged(
     """Return the earlier parts that have unchanged documents, and the mask of unchanged documents in `documents`.
 
     Each unchanged document is assigned to one of these parts. again: the name of an earlier part's table (schema
-    STAND_INS) that lists the documents with fallbacks, which are made again.
+    STAND_INS) that lists the documents with fallbacks; these do not count as unchanged.
     """
     ids, hashes = (documents.column(name).combine_chunks() for name in ("document_id", "content_hash"))
     copied = np.zeros(len(ids), dtype=bool)

@@ -39,7 +39,7 @@ class CallLimits:
     """The limits on a run's calls; None means no limit.
 
     budget_cost: in the currency of `prices`, which are by model name. lapse: seconds after which an unsettled call is
-    given up and counts as spent. rates: the limits of models at other endpoints than the language model's, by name.
+    given up and counts as spent. rates: the limits of models at endpoints other than the language model's, by name.
     """
 
     requests_per_minute: int | None = None

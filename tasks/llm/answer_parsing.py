@@ -1,4 +1,4 @@
-"""Schemas and reading of answers: a usable answer is complete, valid JSON, and fits the requested schema.
+"""Schemas for answers, and reading them: a usable answer is complete, valid JSON, and fits the requested schema.
 
 A `BadAnswer` has fixed wording without text from the answer, and so without text from the corpus.
 """

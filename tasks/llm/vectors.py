@@ -310,7 +310,7 @@ class _Embedding(PaidCalls):
     def _holds_refused(self, batch: Sequence[int]) -> bool:
         """Return True if an earlier run quarantined a text of a batch, whose halves may then be in the ledger.
 
-        A single text is refused again, unless refused texts are retried.
+        A batch of one such text is refused again, unless refused texts are retried.
         """
         for at in batch:
             key = _key(self.client, self.texts[at : at + 1])

@@ -1,7 +1,7 @@
 """The nodes of a snapshot's heterograph by row, and their conversion into hits.
 
-A row is a node's position in the pack ``heterograph/graph``, kind by kind. Its ``rows`` give the node's row in the
-tables of its kind, shards concatenated: passages, units, attributes, elements, ``heterograph/relations``,
+A row is a node's position in the pack ``heterograph/graph``, kind by kind. The pack's array ``rows`` maps it to the row
+in the tables of its kind, shards concatenated: passages, units, attributes, elements, ``heterograph/relations``,
 entities, and elements again for their overviews.
 """
 

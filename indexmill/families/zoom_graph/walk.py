@@ -27,7 +27,7 @@ MOST_LINKS = 1 << 19
 
 
 class CsrBlock(NamedTuple):
-    """A block of M by rows (CSR): pointers, columns and weights."""
+    """A block of rows of the matrix M (CSR): pointers, columns and weights."""
 
     indptr: Integers
     indices: Integers

@@ -133,7 +133,7 @@ def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
 
 
 def _encodes(part: Part[TextSettings], expected: Expected) -> EncoderTexts:
-    """Return bounds of the number of new elements: a model may write several for a community."""
+    """Return bounds on the number of new elements: a model may write several for a community."""
     elements, planned = _Elements(part), expected.get("made")
     fresh = new_rows(planned) if planned else Range.exactly(len(elements.missing))
     return texts_to_come(

@@ -357,7 +357,7 @@ def is_quick(files: Iterable[SourceFile]) -> bool:
 
 
 def digest_of_files(files: Sequence[SourceFile]) -> str | None:
-    """Return the SHA-256 of the files' names and bytes; None if a file cannot be read, or reading all is too slow.
+    """Return the SHA-256 of the files' names and bytes; None if a file cannot be read, or reading them all is too slow.
 
     A changed digest shows only that something may have changed; `spill.scan` determines the documents.
     """

@@ -139,7 +139,7 @@ def scan(
                     rows.add_gone(result.document_id, file.name)
                 rows.reject(result, file.name)
             if file.kind == RECORDS and until is None:
-                raise SourceError(f"{file.name} was not read to its end; nothing of it is published: run again")
+                raise SourceError(f"{file.name} was not read to its end; none of it is published: run again")
             if file.place is None and _state(file) != before:
                 changed.append(file.name)
         position[0] = -1

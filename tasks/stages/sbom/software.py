@@ -81,7 +81,7 @@ def _licences(distribution: metadata.Distribution) -> list[str]:
 
 
 def _origin(direct_url: str | None) -> dict[str, str]:
-    """Return where a distribution was installed from (PEP 610), as a package URL's qualifier; empty for an index."""
+    """Return where a distribution was installed from (PEP 610), as a package URL's qualifier; empty for PyPI."""
     if direct_url is None:
         return {}
     try:

@@ -89,7 +89,7 @@ def test_an_exported_folder_is_reported_about_and_not_compared(run: Run, nights:
         export(snapshot, tmp_path / "e")
     assert run.text("report", "--store", tmp_path / "e") == "report.html\n"
     assert run("report", "--store", tmp_path / "e", "--compare", "1") == 2
-    assert "none to compare with" in run.err
+    assert "no other to compare it with" in run.err
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ class _Table:
     def _raise(self, error: Exception, what: str, advice: str) -> NoReturn:
         lines = redacted(str(error)).strip().splitlines()
         message = f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
-        raise SourceError(f"{self._shown} {what}: {message}: {advice}") from error
+        raise SourceError(f"{self._shown} {what}: {message}; {advice}") from error
 
 
 class _Delta(_Table):
