@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from indexmill.errors import BadInput, NotFound
 from indexmill.retrieve.artifacts import CacheKey
-from indexmill.retrieve.metadata import metadata_of
-from indexmill.retrieve.table_rows import TableRows
+from indexmill.retrieve.table_rows import TableRows, metadata_of
 
 if TYPE_CHECKING:
     from indexmill.retrieve.rights import Principals
