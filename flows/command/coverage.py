@@ -139,7 +139,7 @@ def _json_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _table_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {**row, "name": escaped(row["name"]), "left_out": _reasons(_left_out(row))}
+    return {**row, "name": escaped(row["name"]), "reason": escaped(row["reason"]), "left_out": _reasons(_left_out(row))}
 
 
 def _details(rows: list[dict[str, Any]], refused: list[dict[str, Any]]) -> Iterator[str]:

@@ -59,7 +59,7 @@ def command(
 
 
 def _lines(plan: Plan) -> list[str]:
-    from tasks.stages.ingest.refused import EMPTY
+    from tasks.stages.ingest.refused import EMPTY, NO_FAILURES, OLD_FORMAT
 
     documents = plan.documents
     changes = (
@@ -67,12 +67,14 @@ def _lines(plan: Plan) -> list[str]:
     )
     start = f"version {plan.parent.version}" if plan.parent else "an empty store"
     lines = [f"from {start}", f"documents: {changes}, {documents.unchanged} unchanged"]
-    refused = {reason: count for reason, count in plan.refused.items() if reason != EMPTY}
+    refused = {reason: count for reason, count in plan.refused.items() if reason not in NO_FAILURES}
     if refused:
         reasons = ", ".join(f"{count} {reason}" for reason, count in refused.items())
         lines.append(f"refused rows: {sum(refused.values())} ({reasons})")
     if EMPTY in plan.refused:
         lines.append(f"files without text: {plan.refused[EMPTY]}")
+    if OLD_FORMAT in plan.refused:
+        lines.append(f"Word files of 1997 to 2003, which are not read: {plan.refused[OLD_FORMAT]}")
     if not plan.publishes:
         return [*lines, f"nothing to do: {start} is up to date"]
     lines += _table(plan)

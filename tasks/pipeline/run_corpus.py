@@ -35,6 +35,7 @@ from tasks.stages.ingest.listing import list_again, list_corpus
 from tasks.stages.ingest.part import IngestSettings
 from tasks.stages.ingest.refused import (
     EMPTY,
+    NO_FAILURES,
     TEMPORARY,
     example_of,
     failed_files,
@@ -406,11 +407,12 @@ class RunCorpus:
         counts = report.stage("ingest").counts
         totals = {"documents": plan.documents, "quarantined": failures.num_rows, "repeats": plan.repeats}
         totals |= {"forgotten": plan.forgotten, "changed_while_read": len(plan.changed)}
-        totals["empty_files"] = refused.num_rows - failures.num_rows
+        reasons = Counter(refused.column("reason").to_pylist())
+        totals["empty_files"] = reasons[EMPTY]
         for name in totals:  # counts from an earlier reading, which included documents that a stage cannot process
             counts.pop(name, None)
         counts |= totals
-        report.refused = Counter(refused.column("reason").to_pylist())
+        report.refused = reasons
         report.changed_files = plan.changed
         counted_files = plan.counts.items()
         left_out = {name: file.metadata_left_out for name, file in counted_files if file.metadata_left_out}
@@ -432,7 +434,7 @@ class RunCorpus:
     def _refuse_many_failures(self, plan: shard_plan.ShardPlan, refused: pa.Table) -> None:
         """Raise GateRefused if too many rows were rejected: the corpus or its reader must have changed."""
         most = self._configuration.run.max_failed_share
-        failed = sum(plan.refused.values()) - plan.refused.get(EMPTY, 0)
+        failed = sum(count for reason, count in plan.refused.items() if reason not in NO_FAILURES)
         rows = failed + plan.documents + plan.repeats
         if failed > max(most * rows, gates.FEW):
             raise GateRefused(

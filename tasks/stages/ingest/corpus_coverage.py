@@ -21,7 +21,7 @@ from indexmill.text.counted import counted
 from indexmill.text.printable import utf8_name
 from tasks.stages.ingest.file_counts import FileCounts, columns_of
 from tasks.stages.ingest.known import FILES, FileIdentity
-from tasks.stages.ingest.refused import failures_of
+from tasks.stages.ingest.refused import NO_FAILURES, OLD_FORMAT, failures_of
 from tasks.stages.ingest.source_files import RECORDS, PassedOver, SourceFile
 
 OUTCOMES: dict[str, str] = {
@@ -31,7 +31,7 @@ OUTCOMES: dict[str, str] = {
     "empty": "it has no row, or no text",
     "duplicate": "another file, which `reason` names, has the same document",
     "passed-over": "it is not read; see `reason`",
-    "forgotten": "files of forgotten documents, in one row without a name",
+    "forgotten": "files of forgotten documents, in one row without a name; `documents` is their number",
 }
 """What can become of a file."""
 
@@ -53,9 +53,8 @@ def table_of(
     files: those read; the token of a file that must be read again is empty. counts: by file. rows: every planned row,
     schema CARRIED_ROW. refused: every rejected row, schema QUARANTINE. forgotten: the files whose documents are.
     """
-    refused = failures_of(refused)
     documents, same_document = _documents_by_file(rows)
-    rejected, reasons = _count_by_file(refused), _reasons_by_file(refused)
+    rejected, reasons = _count_by_file(failures_of(refused)), _reasons_by_file(refused)
     identities = [FileIdentity.of(file) for file in files]
     outcomes = [
         _outcome(documents[file.name], reasons.get(file.name), same_document.get(file.name, "")) for file in identities
@@ -69,7 +68,8 @@ def table_of(
         identities.append(FileIdentity("", "", "", "", "", ""))
         outcomes.append(("forgotten", ""))
         sizes.append(sum(forgotten_sizes))
-    names = [identity.name if identity.kind else None for identity in identities]
+        documents[""] = len(forgotten_sizes)
+    names = [identity.name if identity.kind or not identity.name else None for identity in identities]
     # The counts of a record source may be of the rows since a cursor.
     file_counts = [
         counts.get(identity.name, _NO_COUNTS) if identity.kind not in ("", RECORDS) else _NO_COUNTS
@@ -78,7 +78,7 @@ def table_of(
     columns: dict[str, Any] = dict(zip(FileIdentity._fields, zip(*identities, strict=True), strict=True))
     columns["outcome"], columns["reason"] = zip(*outcomes, strict=True)
     columns["bytes"] = sizes
-    columns["documents"] = [0 if name is None else documents[name] for name in names]
+    columns["documents"] = [documents[name] if name is not None else 0 for name in names]
     columns["rejected"] = [0 if name is None else rejected[name] for name in names]
     columns |= columns_of(file_counts)
     return pa.table(columns, FILES).sort_by([(name, "ascending") for name in ("name", "source", "path")])
@@ -88,6 +88,9 @@ _NO_COUNTS = FileCounts()
 
 
 def _outcome(documents: int, reasons: Counter[str] | None, same_document: str) -> tuple[str, str]:
+    if reasons and OLD_FORMAT in reasons:
+        return "passed-over", OLD_FORMAT
+    reasons = Counter({reason: number for reason, number in (reasons or {}).items() if reason not in NO_FAILURES})
     if not reasons:
         without = ("duplicate", same_document) if same_document else ("empty", "")
         return ("indexed", "") if documents else without
@@ -156,7 +159,11 @@ def summary_of(table: pa.Table) -> dict[str, Any]:
         left_out.setdefault(row["kind"], {})[row["reason"]] = row["words_sum"]
     passed_over = Counter(table.filter(pc.equal(table["outcome"], "passed-over"))["reason"].to_pylist())
     return {
-        "files": {name: outcomes[name]["files"] for name in OUTCOMES if name in outcomes},
+        "files": {
+            name: outcomes[name]["documents" if name == "forgotten" else "files"]
+            for name in OUTCOMES
+            if name in outcomes
+        },
         "bytes": {name: outcomes[name]["bytes"] for name in OUTCOMES if name in outcomes},
         "passed_over": dict(sorted(passed_over.items())),
         "formats": {kind: formats[kind] | {"left_out": left_out.get(kind, {})} for kind in sorted(formats)},

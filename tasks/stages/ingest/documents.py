@@ -52,6 +52,7 @@ REASONS: dict[str, str] = {
     "not-text": "the text is not a string",
     "not-utf8": "bytes that are not UTF-8, and whose encoding is unknown; see corpus.encoding",
     "nul": "a NUL character",
+    "old-format": "a Word file of 1997 to 2003, which is not read: convert it; it does not count as a failure",
     "reader-failed": "reading it crashes, or takes more than max_reading_memory_bytes; the rows before are kept",
     "too-large": "the document is over the limit of max_document_bytes, or its title is over 4096 bytes",
     "too-slow": "reading it takes longer than max_document_seconds; the rows before are kept",

@@ -422,6 +422,11 @@ def _file_row(
 ) -> SourceRow | RejectedRow:
     name = source.document_name
     if not text.strip():
+        total = words.in_file.total() if isinstance(words.in_file, Counter) else words.in_file or 0
+        lost = {reason: number for reason, number in words.left_out.items() if number and reason != "front-matter"}
+        if total and lost:
+            reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(lost.items()))
+            return RejectedRow(None, name, "no-text", f"none of its {total:,} words is content: {reasons}")
         return RejectedRow(None, name, "empty-file", "it has no text")
     record = {"id": name, "title": title, "text": text, "source": name, "metadata": {**source.details, **metadata}}
     return SourceRow(None, record, front_matter_left_out=left_out, words=words)

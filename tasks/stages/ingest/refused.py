@@ -19,7 +19,11 @@ COSTLY = frozenset({"reader-failed", "too-slow"})
 """Temporary reasons for which another attempt on the same machine costs as much and is unlikely to succeed."""
 
 EMPTY = "empty-file"
-"""The reason for files without text, such as front matter alone. They are listed, but are not failures."""
+"""The reason for files without text, such as front matter alone."""
+OLD_FORMAT = "old-format"
+"""The reason for files that are recognised only by their content as of a format that is not read."""
+NO_FAILURES = frozenset({EMPTY, OLD_FORMAT})
+"""Reasons for files that are listed, but are not failures."""
 
 TEMPORARY = COSTLY | {"unreadable-file"}
 """Reasons that may be temporary: permissions, a network, memory that other processes used, a slow disk or processor.
@@ -34,7 +38,7 @@ def files_refused_for(refused: pa.Table, reasons: Collection[str]) -> set[str]:
 
 def failures_of(refused: pa.Table) -> pa.Table:
     """Return the rejected rows (schema QUARANTINE) that are failures."""
-    return refused.filter(pc.not_equal(refused["reason"], EMPTY))
+    return refused.filter(pc.invert(_refused_for(refused, NO_FAILURES)))
 
 
 def failed_files(refused: pa.Table) -> list[str]:

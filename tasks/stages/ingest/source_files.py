@@ -109,12 +109,18 @@ PASSED_OVER: dict[str, str] = {
     "hidden": "a part of its path begins with a dot; a hidden folder is not searched",
     "link": "a link to a folder, which is not followed",
     "left-behind": "the lock file or the backup of an editor",
+    "old-format": "a Word file of 1997 to 2003: convert it, such as by `soffice --convert-to docx`",
     "not-included": "formats such as source code are read only if corpus.include names the suffix",
     "store": "a store of indexes, which is not searched",
     "suffix": "no reader takes the suffix; see corpus.formats",
 }
 """The reasons why a file of the corpus' folders is not read."""
 
+_NO_DOCUMENTS = frozenset(
+    """.png .jpg .jpeg .gif .svg .webp .ico .bmp .tif .tiff .avif .heic .mp3 .mp4 .m4a .mov .ogg .wav .webm .woff .woff2
+    .ttf .otf .eot .css .map .zip .gz .tgz .lock .sum""".split()  # noqa: SIM905
+)
+"""The suffixes of files that are beside documents in many folders, and are none."""
 _NO_READER = frozenset({"suffix", "not-included"})
 
 
@@ -195,8 +201,11 @@ class SourceFiles:
 
     @property
     def files_unread(self) -> int:
-        """The number of files whose suffix no reader takes; code and others that must be asked for do not count."""
-        return sum(file.reason == "suffix" for file in self.passed_over)
+        """The number of files that may be documents, but whose suffix no reader takes.
+
+        Pictures, fonts and the like do not count, nor does code, which must be asked for.
+        """
+        return sum(file.reason == "suffix" and file.suffix not in _NO_DOCUMENTS for file in self.passed_over)
 
     @property
     def summary(self) -> str:

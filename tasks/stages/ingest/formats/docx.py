@@ -135,7 +135,10 @@ class _Document:
         for kind, reason in _BESIDE.items():
             for part in sorted(set(self._package.parts(self._package.main, kind).values())):
                 if self._package.has(part):
-                    of_part, deleted_there = words_in_part(self._package.read(part))
+                    try:
+                        of_part, deleted_there = words_in_part(self._package.read(part))
+                    except UnreadableError:  # the document was read without it
+                        continue
                     words.update(of_part)
                     deleted.update(deleted_there)
                     if reason:

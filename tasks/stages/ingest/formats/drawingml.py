@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from tasks.stages.ingest.formats.extraction import UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter
 from tasks.stages.ingest.formats.number_formats import number_format
@@ -95,11 +96,16 @@ class Graphic:
 
 
 def graphic(element: Element, package: Package, part: str) -> Graphic | None:
-    """Read what one of GRAPHICS in a part refers to; None if the package lacks it."""
+    """Read what one of GRAPHICS in a part refers to; None if the package lacks it, or it is damaged."""
     name = package.target(part, element.get("r:dm" if element.tag == "dgm:relIds" else "r:id", ""))
     if not package.has(name):
         return None
-    tree = parse(package.read(name), name)
+    try:
+        tree = parse(package.read(name), name)
+    except UnreadableError as error:
+        if error.reason != "unreadable-file":
+            raise
+        return None
     if element.tag == "dgm:relIds":
         points = (point for point in each(tree, "dgm:ptLst/dgm:pt") if point.get("type", "node") in ("node", "asst"))
         return Graphic(items=_texts(inline_of(each(point, "dgm:t/a:p")) for point in points))

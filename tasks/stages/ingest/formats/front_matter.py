@@ -1,4 +1,4 @@
-"""Front matter: the YAML between two rules at the beginning of a Markdown file.
+"""Front matter: the YAML between two rules, or the TOML between two lines of plus signs, at the start of a Markdown file.
 
 A few hundred bytes of YAML can expand to gigabytes (aliases and merge keys), or nest so deeply that the C library,
 which recurses, crashes its process. So the limits are first checked on the stream of parser events, and a tree is built
@@ -8,6 +8,7 @@ only if the text is within them.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -21,13 +22,16 @@ MAX_EXPANDED = 1 << 17
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _RULE = re.compile(r"^-{3,}[ \t]*$\n?", re.MULTILINE)
+_TOML = re.compile(r"\+{3}[ \t]*\n(.*?)^\+{3}[ \t]*$\n?", re.MULTILINE | re.DOTALL)
 _LINE = re.compile(r"\s|$|#|- |-$|[{}\]]|%\}|[^\s:][^:]{0,60}:(\s|$)")
 """The start of a line of front matter, in YAML or a YAML template: a key, an item, a comment, a tag, a bracket, or
 indentation. A paragraph of prose between two rules has lines that do not match."""
 _ENTRY = re.compile(r"^(?=[^\s#\-}\]])", re.MULTILINE)
 """The beginning of a key and its value, or of a template's tag."""
-_PLAIN_VALUE = re.compile(r"([^\s{][^:\n]*):[ \t]+([^\s\[{|>&*!#][^\n]*)\n*")
-"""A key and a value on one line, which may be text that YAML requires quotes for."""
+_PLAIN_VALUE = re.compile(r"([^\s{][^:\n]*):[ \t]*([^\s\[{|>&*!#][^\n]*)\n*")
+"""A key and a value on one line, which may be text that YAML requires quotes for, or lack the blank."""
+_KEY = re.compile(r"[A-Za-z_][\w.-]{0,40}:(?!//)\s?")
+_MOST_KEYS = 0.5
 
 
 class FrontMatterError(ValueError):
@@ -44,6 +48,8 @@ class FrontMatter(NamedTuple):
 
 def read_front_matter(text: str) -> FrontMatter | None:
     """Read the front matter of a text; None if it has none. Of invalid YAML, the entries that can be read are kept."""
+    if (block := _TOML.match(text)) is not None and len(block[1]) <= MAX_CHARACTERS:
+        return _from_toml(block[1], text[block.end() :])
     split = split_front_matter(text)
     if split is None:
         return None
@@ -54,6 +60,14 @@ def read_front_matter(text: str) -> FrontMatter | None:
     return None if metadata is None else FrontMatter(metadata, split[1], left_out=False)
 
 
+def _from_toml(block: str, text: str) -> FrontMatter | None:
+    try:
+        metadata, left_out = plain(tomllib.loads(block), MAX_EXPANDED)
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError):
+        return None
+    return FrontMatter(metadata, text, left_out)
+
+
 def _readable(front: str) -> dict[str, Any]:
     """Return the entries that can be read, each by itself. Of a line such as `title: A: b`, the value is text."""
     metadata: dict[str, Any] = {}
@@ -62,9 +76,11 @@ def _readable(front: str) -> dict[str, Any]:
     room = MAX_EXPANDED
     for entry in _ENTRY.split(front):
         try:
-            read = metadata_of(entry) or {}
+            read, is_text = metadata_of(entry), True
         except FrontMatterError as error:
-            line = _PLAIN_VALUE.fullmatch(entry) if isinstance(error.__cause__, yaml.YAMLError) else None
+            read, is_text = None, isinstance(error.__cause__, yaml.YAMLError)
+        if read is None:
+            line = _PLAIN_VALUE.fullmatch(entry) if is_text and _KEY.match(entry) else None
             read = {} if line is None else {line[1].strip(): line[2].strip(" \t\"'")}
         room -= len(repr(read))
         if room < 0:
@@ -81,8 +97,14 @@ def split_front_matter(text: str) -> tuple[str, str] | None:
 
 
 def looks_like_yaml(front: str) -> bool:
-    """Return whether invalid YAML may be meant as front matter: whether every line resembles a line of YAML."""
-    return all(map(_LINE.match, front.splitlines()))
+    """Return whether invalid YAML may be meant as front matter.
+
+    Either every line resembles a line of YAML, or it begins with a key, as do at least two lines and half of them.
+    """
+    lines = front.splitlines()
+    keys = sum(_KEY.match(line) is not None for line in lines)
+    begins = bool(lines) and _KEY.match(lines[0]) is not None
+    return all(map(_LINE.match, lines)) or (begins and keys >= max(2, _MOST_KEYS * len(lines)))
 
 
 def metadata_of(front: str) -> dict[str, Any] | None:

@@ -6,7 +6,8 @@ Excluded are navigation, the header and footer of the page, hidden elements, and
 Articles of news sites and blogs are surrounded by teasers, comments and advertisements. trafilatura finds the article
 among them, but drops headings, lists and code of other pages. So its text is used only
 
-- for a page without code that says that it is an article, or is made by a blog's software, or
+- for a page without code that says that it is an article, or is made by a blog's software, if it has most words of the
+  page's only `article` element, or
 - if it has nearly all headings and list items between the first and the last of its paragraphs.
 
 On public files, all 25 articles are read by trafilatura, and all 30 pages of documentation whole (`make acceptance`).
@@ -51,8 +52,11 @@ _PERMALINK = re.compile(r"[¶#§🔗\s]*")
 _ARTICLE = re.compile(r"(?:https?://schema\.org/)?\w*(?:Article|Posting)")
 _ARTICLE_CLASSES = frozenset({"h-entry", "hentry", "single-post"})
 _BLOG = re.compile(r"(?:wordpress|blogger|ghost|typo3|joomla|drupal)\b", re.IGNORECASE)
+_PARTS = frozenset({"main", "article", "section", "aside", "blockquote", "figure", "details", "dialog", "td"})
+"""Elements with a header and footer of their own, which are content."""
 _CHECKED = frozenset({*HEADINGS, "p", "li", "td"})
 _COVERED = 0.9
+_MOST = 0.7
 _LONG = 4
 """The least number of words by which a paragraph of trafilatura's text is recognised in the page."""
 _WORD = re.compile(r"\w+")
@@ -73,7 +77,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     if says_article or may_be_article:
         article = _article(page)
         is_sure = says_article and next(content.iter("pre"), None) is None
-        if article is not None and (is_sure or _covers(article, content)):
+        if article is not None and ((is_sure and _keeps_most(article, content)) or _covers(article, content)):
             left_out["beside-article"] = (words_of(visible_text(content)) - words_of(visible_text(article))).total()
             content = article
     writer = MarkdownWriter(limits)
@@ -182,25 +186,32 @@ def _clean(parent: Element, left_out: Counter[str], *, within_content: bool = Fa
                 left_out[reason] += count_words(visible_text(child))
             _drop(parent, child)
         else:
-            _clean(child, left_out, within_content=within_content or child.tag in ("main", "article"))
+            _clean(child, left_out, within_content=within_content or child.tag in _PARTS)
 
 
 def _why_excluded(element: Element, *, within_content: bool) -> str:
     """Return why an element is not content, a key of `file_counts.LEFT_OUT`; empty if it is."""
-    is_around = element.get("role") in _SURROUNDINGS or (element.tag in ("header", "footer") and not within_content)
+    is_around = element.get("role") in _SURROUNDINGS or (
+        element.tag in ("header", "footer") and not within_content and not _is_title_block(element)
+    )
     if is_around or element.tag in CONTROLS or _is_permalink(element):
         return "navigation"
     is_hidden = element.get("aria-hidden") == "true" or _HIDDEN.search(element.get("style", "")) is not None
     return "hidden" if is_hidden or is_unread(element) else ""
 
 
+def _is_title_block(element: Element) -> bool:
+    """Return whether a header is the title block of a document, as Pandoc writes it."""
+    return element.get("id") == "title-block-header" or "title-block" in element.get("class", "").split()
+
+
 def _is_permalink(element: Element) -> bool:
     if element.tag != "a" or "href" not in element.attrib:
         return False
     classes = element.get("class", "").split()
-    return "headerlink" in classes or (
-        element.get("href", "").startswith("#") and _PERMALINK.fullmatch("".join(element.itertext())) is not None
-    )
+    words = "".join(element.itertext())
+    leads_here = element.get("href", "").startswith("#") or ("#" in element.get("href", "") and words.strip() != "")
+    return "headerlink" in classes or (leads_here and _PERMALINK.fullmatch(words) is not None)
 
 
 def _drop(parent: Element, child: Element) -> None:
@@ -228,6 +239,12 @@ def _article(page: str) -> Element | None:
     except Exception:  # pages are untrusted; after any error of the parser the page is read whole
         return None
     return page_of(article) if article else None
+
+
+def _keeps_most(article: Element, content: Element) -> bool:
+    """Return whether an article has most words of the page's only article element, if it has exactly one."""
+    elements = list(content.iter("article"))
+    return len(elements) != 1 or count_words(visible_text(article)) >= _MOST * count_words(visible_text(elements[0]))
 
 
 def _covers(article: Element, tree: Element) -> bool:

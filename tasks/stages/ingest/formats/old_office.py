@@ -34,8 +34,10 @@ def extract(file: BinaryIO, limits: ExtractionLimits, *, dialect: str) -> Extrac
     if dialect == "doc":
         if head.startswith(b"{\\rtf"):
             return by_xberg.extract(file, limits, dialect="rtf")
+        if not head.startswith(_COMPOUND):
+            raise UnreadableError("unreadable-file", "it is not a Word file")
         message = "Word files of 1997 to 2003 are not read: convert it, such as by `soffice --convert-to docx`"
-        raise UnreadableError("unreadable-file", message)
+        raise UnreadableError("old-format", message)
     if not head.startswith(_COMPOUND):
         raise UnreadableError("unreadable-file", "it is not an Excel workbook")
     return _workbook(file, limits)

@@ -38,6 +38,7 @@ _IN_MEMORY = 256 << 20
 _MOST_CHARS = 1_000_000
 """The maximum number of characters of a page; a newspaper page has about 50,000."""
 _MOST_OBJECTS = 200_000
+_SAME_LINE = 1.0  # points: pieces of a line
 _MOST_DIVIDERS = 8  # lines compared with a gap between words
 _MOST_OUTLINE = 20_000
 _HUGE = 1e6
@@ -323,7 +324,15 @@ class Dividers:
 
     def __init__(self, rulings: list[Box]) -> None:
         self.rulings = rulings
-        self._lines = sorted((x0, top, bottom) for x0, top, x1, bottom in rulings if bottom - top > x1 - x0)
+        lines: list[tuple[float, float, float]] = []
+        for x0, top, x1, bottom in sorted(rulings):
+            if bottom - top > x1 - x0:
+                last = lines[-1] if lines else (-math.inf, 0.0, 0.0)
+                if x0 - last[0] < _SAME_LINE and top <= last[2] + _SAME_LINE:  # drawn cell by cell
+                    lines[-1] = (last[0], last[1], max(last[2], bottom))
+                else:
+                    lines.append((x0, top, bottom))
+        self._lines = sorted(lines)
 
     def part(self, start: float, end: float, y: float) -> bool:
         """Return whether a vertical line stands between two positions of a text line."""

@@ -41,6 +41,11 @@ _DAMAGED = 0.75
 """The share of the bytes beyond ASCII that are UTF-8 in a damaged UTF-8 text; in 300 texts in EUC-JP, at most 0.54."""
 _ASCII = bytes(range(128))
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
+_WESTERN = frozenset("äöüÄÖÜßéèêëàâáíìîïóòôúùûçñøåæÅÆØÉÀÈÇÑãõ¿¡ªº°§€«»“”„‘’–—…·©®\xa0")
+"""The usual characters beyond ASCII of western European texts."""
+_NORTHERN, _SOUTHERN = frozenset("øæØÆ"), frozenset("èìùòÈ")
+"""Letters that no western language has together; read as windows-1252, Czech has both."""
+_JAPANESE = re.compile("[\u3041-\u30ff]")
 _MOST_REPLACED = 1_000
 """A stated encoding counts if at most one character in this many cannot be decoded."""
 
@@ -52,6 +57,8 @@ _DETECTED = tuple(
     """.split()  # noqa: SIM905
 )
 _CONFIDENCE = 0.05
+_KANA = 0.3
+"""The least share of kana among the characters beyond ASCII of a Japanese text."""
 _EXAMINED = 200_000
 """The number of bytes that chardet examines."""
 
@@ -139,6 +146,20 @@ def _guessed(data: bytes, stated: str) -> str:
     return _detected(data, _DETECTED, _CONFIDENCE)
 
 
+def _by_letters(data: bytes) -> str:
+    """Return the codec of a text with few letters beyond ASCII, such as a table of names; UTF-8 if it is not clear."""
+    for codec in ("cp932", "euc_jp"):
+        try:
+            beyond = [letter for letter in codecs.getincrementaldecoder(codec)().decode(data) if not letter.isascii()]
+        except UnicodeDecodeError:
+            continue
+        if len(_JAPANESE.findall("".join(beyond))) > _KANA * len(beyond):
+            return codec
+    letters = {letter for letter in data.decode("cp1252", "replace") if not letter.isascii()}
+    is_mixed = not letters.isdisjoint(_NORTHERN) and not letters.isdisjoint(_SOUTHERN)
+    return "cp1252" if letters and letters <= _WESTERN and not is_mixed else "utf-8"
+
+
 def _is_in(data: bytes, codec: str) -> bool:
     text = data.decode(codec, "replace")
     return text.count("\ufffd") * _MOST_REPLACED <= len(text)
@@ -155,7 +176,7 @@ def _detected(data: bytes, names: tuple[str, ...], confidence: float) -> str:
     sample = data[start : start + _EXAMINED]
     guess = chardet.detect(sample, include_encodings=(*names, "utf-8"), no_match_encoding="utf-8")
     if guess["encoding"] is None or guess["confidence"] < confidence:
-        return "utf-8"
+        return "utf-8" if names is _WIDE else _by_letters(data)
     codec = codec_of(guess["encoding"])
     try:
         codecs.getincrementaldecoder(codec)().decode(data)

@@ -334,7 +334,8 @@ def is_unread(element: Element) -> bool:
     if not isinstance(element.tag, str) or element.tag in _UNREAD or element.tag.startswith("?:"):
         return True
     kinds = element.get("epub:type", "")
-    return "hidden" in element.attrib or (kinds != "" and not _CONTENTS.isdisjoint(kinds.split()))
+    is_hidden = "hidden" in element.attrib and element.get("role") != "tabpanel"  # a click shows a tab
+    return is_hidden or (kinds != "" and not _CONTENTS.isdisjoint(kinds.split()))
 
 
 def _all_text(element: Element) -> Iterator[str]:

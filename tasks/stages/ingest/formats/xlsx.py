@@ -133,9 +133,15 @@ class _Workbook:
         part = self._package.related(sheet, "drawing")
         if part is None:
             return []
-        links = self._package.links(part)
         anchors: list[tuple[int, int, list[Graphic]]] = []
-        for anchor in parse(self._package.read(part), part, "xdr:wsDr"):
+        try:
+            links, drawing = self._package.links(part), parse(self._package.read(part), part, "xdr:wsDr")
+        except UnreadableError as error:
+            if error.reason != "unreadable-file":
+                raise
+            self.unread["drawings"] += 1
+            return []
+        for anchor in drawing:
             place = [integer(text_of(first(anchor, f"xdr:from/xdr:{name}"))) for name in ("row", "col")]
             anchors.append((place[0], place[1], list(self._drawn(anchor, part, links))))
         return [read for *_, graphics in sorted(anchors, key=lambda anchor: anchor[:2]) for read in graphics]

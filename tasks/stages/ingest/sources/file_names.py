@@ -8,8 +8,13 @@ from collections import Counter
 from typing import Literal
 
 _SHOWN = 200
-_LEFT_BEHIND = re.compile(r"(?:.*/)?(?:~\$[^/]*|~wrl[^/]*\.tmp|#[^/]*#|[^/]*~|[^/]*\.sw[a-p])", re.IGNORECASE)
-"""Lock files and backups of Office, vi, Emacs and others; `.#x` and `.~lock.x#` begin with a dot."""
+_LEFT_BEHIND = re.compile(
+    r"(?:.*/)?(?:(?:~\$|~wr[ld]|~lock)[^/]*|lu\w+\.tmp|#[^/]*#|[^/]*~|[^/]*\.(?:sw[a-p]|bak|orig|asd|wbk)"
+    r"|thumbs\.db|desktop\.ini)|(?:.*/)?(?:__macosx|\$recycle\.bin)/.*",
+    re.IGNORECASE,
+)
+"""Lock files and backups of Office, vi, Emacs and others, and what systems and archivers add; `.#x` and `.~lock.x#`
+begin with a dot."""
 
 
 class Skipped:

@@ -48,7 +48,7 @@ def test_every_file_has_an_outcome_and_all_bytes_are_counted(tmp_path: Path) -> 
     rows, refused = shard_plan.known_rows(tmp_path), shard_plan.quarantine_of(plan, tmp_path)
     table = corpus_coverage.table_of(files, listing.passed_over, plan.counts, rows, refused, forgotten=forgotten)
     assert [(row["name"], row["outcome"], row["reason"], row["documents"]) for row in table.to_pylist()] == [
-        ("", "forgotten", "", 0),
+        ("", "forgotten", "", 1),
         ("a.md", "indexed", "", 1),
         ("b.jsonl", "partly", "not-json", 2),
         ("c.jsonl", "quarantined", "not-json", 0),

@@ -52,4 +52,4 @@ def test_other_formats_under_these_names_are_read() -> None:
 
 def test_an_old_word_file_is_refused_with_what_to_do() -> None:
     error = refused("doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600))
-    assert (error.reason, "soffice --convert-to docx" in str(error)) == ("unreadable-file", True)
+    assert (error.reason, "soffice --convert-to docx" in str(error)) == ("old-format", True)
