@@ -1,4 +1,4 @@
-"""Front matter: the YAML between two rules, or the TOML between two lines of plus signs, at the start of a Markdown file.
+"""Front matter of a Markdown file: YAML between two rules, or TOML between two lines of plus signs, at its beginning.
 
 A few hundred bytes of YAML can expand to gigabytes (aliases and merge keys), or nest so deeply that the C library,
 which recurses, crashes its process. So the limits are first checked on the stream of parser events, and a tree is built

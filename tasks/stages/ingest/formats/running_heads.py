@@ -19,11 +19,13 @@ from tasks.stages.ingest.formats.word_count import count_words
 _MARGIN = 0.17  # share of a page's height, at top and bottom, in which running heads are detected
 _EDGE = 0.065  # share of a page's height, at top and bottom, where the text does not begin yet
 _NEAR = 6.0  # points: lines closer than this count as being at the same position
+_HUGE = 2.5  # times the size of the text: the type of watermarks
 _WINDOW = 8  # the number of pages within which a running head repeats
 _FIGURES = r"(\d{1,5}|[ivxlc]{1,7})"
 _PAGE_OF = re.compile(
-    rf"\b(?:page|pg\.|p\.|seite|s\.|página|pagina|pág\.|sida|side|sivu|strona|str\.|oldal|страница|стр\.|trang|halaman)"
-    rf"\s*{_FIGURES}\b(?:\s*(?:of|/|von|de|sur|di|van|av|af|z|из|tot)\s*\d{{1,5}}\b)?"
+    rf"\b(?:page|pg\.|p\.|seite|s\.|página|pagina|pág\.|hoja|sida|sidan|side|sivu|strona|strana|str\.|oldal|sayfa|pagină|"
+    r"страница|сторінка|стр\.|стор\.|σελίδα|σελ\.|trang|halaman|lk\.?|leht|lapa|psl\.?)"
+    rf"\s*{_FIGURES}\b(?:\s*(?:of|/|von|de|del|din|sur|di|da|van|av|af|z|ze|iš|из|з|із|από|dari|trên|tot)\s*\d{{1,5}}\b)?"
     r"|第\s*\d{1,5}\s*[页頁]|\b\d{1,5}\s*(?:页|頁|ページ|쪽)|^\d{1,5}\s*(?:of|/|von|de|sur|di)\s*\d{1,5}$"
 )
 _ALONE = re.compile(rf"[\s\[(|\u00b7\u2022\u2013\u2014-]*{_FIGURES}[\s\])|\u00b7\u2022\u2013\u2014.-]*")
@@ -69,6 +71,7 @@ def drop_running_heads(pages: Sequence[PageText], style: BodyStyle, *, has_table
     for same in beside.values():  # watermarks, and tabs at the edge of the page: the first page keeps them
         if len({number for number, _ in same}) >= max(3, 0.3 * count):
             dropped.update(id(piece) for number, piece in same if number > same[0][0])
+    dropped.update(_watermarks(pages, style))
     if not has_tables and all(
         id(piece) in dropped for page in pages for frame in page.frames for piece in frame.pieces
     ):
@@ -79,6 +82,21 @@ def drop_running_heads(pages: Sequence[PageText], style: BodyStyle, *, has_table
             words += sum(count_words(piece.text) for piece in frame.pieces if id(piece) in dropped)
             frame.pieces[:] = [piece for piece in frame.pieces if id(piece) not in dropped]
     return words
+
+
+def _watermarks(pages: Sequence[PageText], style: BodyStyle) -> Iterator[int]:
+    """Yield the ids of level pieces in huge type that are at the same place amid most pages of a document."""
+    huge: dict[tuple[str, int, int], list[tuple[int, int]]] = {}
+    for page in pages:
+        for frame in page.frames[:1]:
+            inner = _MARGIN * frame.height, (1 - _MARGIN) * frame.height
+            for piece in frame.pieces:
+                if piece.size > _HUGE * style.size and inner[0] < piece.base < inner[1]:
+                    place = piece.text, round(piece.x0 / _NEAR), round(piece.base / _NEAR)
+                    huge.setdefault(place, []).append((page.number, id(piece)))
+    for same in huge.values():
+        if len({number for number, _ in same}) >= max(3, 0.5 * len(pages)):
+            yield from (piece for _, piece in same)
 
 
 def _margin(page: PageText, frame: Frame, style: BodyStyle, *, top: bool) -> Iterator[_Margin]:

@@ -26,12 +26,15 @@ _NAMELESS = (
 _KIND = (
     "(?:do[ck]|do[ck]ument|document[eo]|documento|документ|文档|文書|pr.?[aäeé]sentation|presentaci[oó]n|presentazione|"
     "apresenta[cç][aã]o|презентация|powerpoint|book|workbook|mappe|classeur|libro|cartel|pasta|книга|slide|folie|"
-    "diapositiv[ae]|sheet|drawing|page|template|title|titel|titre|t[ií]tulo|layout|print)"
+    "diapositiv[ae]|sheet|drawing|page|template|title|titel|titre|t[ií]tulo|layout|print|演示文稿|工作簿|幻灯片|"
+    "プレゼンテーション|スライド|ブック|프레젠테이션|문서)"
 )
 _UNNAMED = re.compile(rf"[\W_]*{_NAMELESS}[\W_]*(?:{_KIND})?[\W_]*\d{{0,3}}[\W_]*")
 _BY_PROGRAM = re.compile(
-    rf"[\W_]*(?:(?:new|neues) )?(?:microsoft )?(?:(?:word|powerpoint|excel|office)[ -]*)?{_KIND}"
-    rf"(?: (?:d[eo] )?powerpoint| {_NAMELESS})?[\W_]*\d{{0,3}}[\W_]*"
+    rf"[\W_]*(?:(?:new|neues|nouveau|nuevo|novo|nuovo|nowy|новый|新建) ?)?(?:{_KIND} )?(?:microsoft )?"
+    rf"(?:(?:word|powerpoint|excel|office)[ -]*)?(?:{_KIND})?(?: (?:d[eo] )?powerpoint| {_NAMELESS})?[\W_]*\d{{0,3}}"
+    r"[\W_]*(?:\[[^\]]{1,40}\])?[\W_]*"
+    r"|about:blank|(?:scanned? )(?:document|image|page)s?[\W_]*\d*|camscanner\b.*|scan[\W_]?\d*"
 )
 _MOST_HEADINGS = 20
 _FILE_NAME = re.compile(

@@ -437,7 +437,8 @@ def test_a_mapped_markdown_file_says_that_it_is_markdown(tmp_path: Path) -> None
 
 
 def test_each_broken_csv_row_is_refused_and_the_rest_is_read(tmp_path: Path) -> None:
-    data = b'id,text\n1,a\n2\n3,b,c\n4,caf\xe9 caf\xc3\xa9 \xc3\xa9t\xc3\xa9\n5,"x"y\n6,"a,b"\n7,5" pipe\n8,"never closed\n9,z\n'
+    damaged = b"4,caf\xe9 caf\xc3\xa9 \xc3\xa9t\xc3\xa9\n"
+    data = b"id,text\n1,a\n2\n3,b,c\n" + damaged + b'5,"x"y\n6,"a,b"\n7,5" pipe\n8,"never closed\n9,z\n'
     found = numbered(write(tmp_path / "a.csv", data), first=2)
     assert found == "1 bad-columns bad-columns not-utf8 not-csv 6 7 not-csv"
 
