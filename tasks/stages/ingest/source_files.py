@@ -434,7 +434,7 @@ def _candidates(pattern: str, settings: CorpusSettings) -> Iterator[tuple[str, s
                 if "**" not in path:  # the walk of the folder lists these files
                     yield from _walk(match, root, settings)
             elif not _in_store(match, root, stores):
-                yield match, root, _why_not(match, Path(match).name, root, settings)
+                yield match, root, _why_not(match, _below(match, root), root, settings)
     else:
         raise BadInput(f"corpus path {pattern} does not exist")
 
@@ -465,9 +465,10 @@ def _walk(folder: str, root: str, settings: CorpusSettings) -> Iterator[tuple[st
             if parent != root:
                 yield parent + os.sep, root, "store"
             continue
-        for name in sorted(name for name in folders if name.startswith(".")):
-            yield os.path.join(parent, name, ""), root, "hidden"  # noqa: PTH118
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(folders):
+            if why := why_hidden(f"{name}/"):
+                yield os.path.join(parent, name, ""), root, why  # noqa: PTH118
+        folders[:] = sorted(name for name in folders if not why_hidden(f"{name}/"))
         for name in folders:
             if os.path.islink(os.path.join(parent, name)):  # noqa: PTH114, PTH118
                 yield os.path.join(parent, name, ""), root, "link"  # noqa: PTH118

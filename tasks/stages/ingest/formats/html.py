@@ -6,9 +6,10 @@ Excluded are navigation, the header and footer of the page, hidden elements, and
 Articles of news sites and blogs are surrounded by teasers, comments and advertisements. trafilatura finds the article
 among them, but drops headings, lists and code of other pages. So its text is used only
 
-- for a page without code that says that it is an article, or is made by a blog's software, if it has most words of the
-  page's only `article` element, or
-- if it has nearly all headings and list items between the first and the last of its paragraphs.
+- for a page without code that says that it is an article, or is made by a blog's software, or
+- if it has nearly all headings and list items between the first and the last of its paragraphs,
+
+and never if it loses most paragraphs of the page's only `article` element.
 
 On public files, all 25 articles are read by trafilatura, and all 30 pages of documentation whole (`make acceptance`).
 """
@@ -56,7 +57,8 @@ _PARTS = frozenset({"main", "article", "section", "aside", "blockquote", "figure
 """Elements with a header and footer of their own, which are content."""
 _CHECKED = frozenset({*HEADINGS, "p", "li", "td"})
 _COVERED = 0.9
-_MOST = 0.7
+_LOST = 0.7
+"""The share of the text of paragraphs that an article may lose, such as comments within it."""
 _LONG = 4
 """The least number of words by which a paragraph of trafilatura's text is recognised in the page."""
 _WORD = re.compile(r"\w+")
@@ -77,7 +79,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
     if says_article or may_be_article:
         article = _article(page)
         is_sure = says_article and next(content.iter("pre"), None) is None
-        if article is not None and ((is_sure and _keeps_most(article, content)) or _covers(article, content)):
+        if article is not None and _keeps_paragraphs(article, content) and (is_sure or _covers(article, content)):
             left_out["beside-article"] = (words_of(visible_text(content)) - words_of(visible_text(article))).total()
             content = article
     writer = MarkdownWriter(limits)
@@ -241,10 +243,13 @@ def _article(page: str) -> Element | None:
     return page_of(article) if article else None
 
 
-def _keeps_most(article: Element, content: Element) -> bool:
-    """Return whether an article has most words of the page's only article element, if it has exactly one."""
+def _keeps_paragraphs(article: Element, content: Element) -> bool:
+    """Return whether an article has the paragraphs of the page's only article element, if it has exactly one."""
     elements = list(content.iter("article"))
-    return len(elements) != 1 or count_words(visible_text(article)) >= _MOST * count_words(visible_text(elements[0]))
+    whole = f" {_plain(_words(article))} "
+    paragraphs = [_plain(_words(paragraph)) for element in elements for paragraph in element.iter("p")]
+    lost = sum(len(words) for words in paragraphs if f" {words} " not in whole)
+    return len(elements) != 1 or lost <= _LOST * sum(map(len, paragraphs))
 
 
 def _covers(article: Element, tree: Element) -> bool:

@@ -11,13 +11,14 @@ import re
 
 _PIECE = re.compile(
     r"(?P<kept>^[ \t]*(?P<fence>`{3,}|~{3,}).*(?:\n(?![ \t]*(?P=fence)).*)*+(?:\n[ \t]*(?P=fence).*)?|`[^`\n]*`)"
+    r"|^export\b.*[{(\[][ \t]*\n(?:(?![})\]]).*\n){0,400}+[})\]].*\n"
     r"|^(?:import|export)\b.*\n(?:.+\n)*+"
     r"|\{/\*(?:[^*{]|\*(?!/)|\{(?!/\*))*+\*/\}"
     r"|<(?P<close>/?)(?P<name>[A-Z][\w.]*+|(?=/?>))"
     r"(?P<attributes>(?:[^<>\"'{}/]|/(?!>)|\"[^\"]*\"|'[^']*'|\{(?:[^{}]|\{[^{}]*\})*+\}){0,5000}+)(?P<single>/?)>",
     re.MULTILINE,
 )
-_TITLE = re.compile(r"\b(?:title|label|header|question|summary)=(?:\"([^\"\n]*)\"|'([^'\n]*)')")
+_TITLE = re.compile(r"\b(?:title|label|header|question|summary)=\{?(?:\"([^\"\n]*)\"|['`]([^'`\n]*)['`])")
 _FIELD = re.compile(r"\b(?:name|path|query|body|header)=(?:\"([^\"\n]*)\"|'([^'\n]*)')")
 """The name of a parameter in the components `ParamField` and `ResponseField`."""
 _OPEN, _END, _CLOSE = "\ue000\ue001\ue002"

@@ -184,6 +184,9 @@ class _Chapter:
         elif tag == "pre":
             self._marker = ""
             self._writer.code("".join(_all_text(child)))
+        elif tag == "table" and _is_layout(child):
+            for cell in (cell for row in _rows(child) for cell in row):
+                self.blocks(cell)
         elif tag == "table":
             self._table(child)
         elif tag in ("ul", "ol", "menu"):
@@ -295,6 +298,13 @@ class _Chapter:
             if remaining > 1:
                 above[len(shown)] = remaining - 1, text
             shown.append(text)
+
+
+def _is_layout(table: Element) -> bool:
+    """Return whether a table arranges a page: it says so, or has headings in its cells."""
+    if table.get("role") in ("presentation", "none"):
+        return True
+    return any(element.tag in HEADINGS for row in _rows(table) for cell in row for element in cell.iter("*"))
 
 
 def _span(value: str | None) -> int:

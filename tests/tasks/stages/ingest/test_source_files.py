@@ -68,6 +68,7 @@ def test_a_folder_is_walked_and_hidden_and_unknown_files_are_passed_over(tmp_pat
 
 def test_lock_files_and_backups_of_editors_are_passed_over_unless_named(tmp_path: Path) -> None:
     left_behind = ("~$report.docx", "x/a.md~", "x/.#a.md", "x/#a.md#", "x/.a.md.swp", "~WRL0001.tmp")
+    left_behind += ("~WRD0002.tmp", "x/b.md.bak", "Thumbs.db", "__MACOSX/x/a.md", "$RECYCLE.BIN/a.md")
     _make(tmp_path, "x/a.md", "x/b~c.md", "x/#1.md", *left_behind)
     formats = {".md~": "text", ".md#": "text", ".swp": "text", ".tmp": "text"}
     assert _names(tmp_path, formats=formats) == ["x/#1.md", "x/a.md", "x/b~c.md"]

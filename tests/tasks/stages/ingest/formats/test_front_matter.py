@@ -15,9 +15,11 @@ from tasks.stages.ingest.documents import MAX_DEPTH
 from tasks.stages.ingest.formats.front_matter import (
     MAX_CHARACTERS,
     MAX_EXPANDED,
+    FrontMatter,
     FrontMatterError,
     looks_like_yaml,
     metadata_of,
+    read_front_matter,
     split_front_matter,
 )
 from tests.deep import examples
@@ -84,6 +86,17 @@ def test_the_limits_are_where_they_are_said_to_be() -> None:
     assert metadata_of("a: " + "x" * (MAX_CHARACTERS - 3)) == {"a": "x" * (MAX_CHARACTERS - 3)}
     with pytest.raises(FrontMatterError, match="65,537 characters"):
         metadata_of("a: " + "x" * (MAX_CHARACTERS - 2))
+
+
+def test_toml_between_plus_signs_is_front_matter() -> None:
+    front = read_front_matter("+++\ntitle = 'Vell'\ndate = 2024-05-01\n[params]\nx = 1\n+++\nText.\n")
+    assert front == FrontMatter({"title": "Vell", "date": "2024-05-01", "params": {"x": 1}}, "Text.\n", left_out=False)
+    assert read_front_matter("+++\nnot TOML\n+++\n") is None
+
+
+def test_a_slip_costs_its_own_line() -> None:
+    front = read_front_matter("---\ntitle:Foo bar\n???\ntags: [a]\n---\nText.\n")
+    assert front == FrontMatter({"title": "Foo bar", "tags": ["a"]}, "Text.\n", left_out=True)
 
 
 def test_aliases_and_merges_of_an_ordinary_size_are_read() -> None:

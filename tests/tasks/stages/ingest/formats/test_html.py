@@ -65,6 +65,30 @@ def test_the_header_of_an_article_and_what_is_only_named_like_a_sidebar_are_cont
     assert body(page) == "# Title\n\nSidebars\n\nComments\n\nA note.\n\nSince 2.0"
 
 
+def test_headers_of_sections_and_title_blocks_are_content() -> None:
+    page = (
+        '<header id="title-block-header"><h1>Vell</h1><p class="author">Ada</p></header>'
+        "<section><header><h2>Install</h2></header><p>Run it.</p></section>"
+        "<blockquote><p>Said.</p><footer>Goran</footer></blockquote>"
+    )
+    assert body(page) == "# Vell\n\nAda\n\n## Install\n\nRun it.\n\nSaid.\n\nGoran"
+
+
+def test_tables_that_arrange_a_page_are_written_as_blocks_and_hidden_tabs_are_read() -> None:
+    page = "<table><tr><td><h1>Old</h1><ul><li>a</li><li>b</li></ul></td><td>Side</td></tr></table>"
+    assert body(page) == "# Old\n\n- a\n- b\n\nSide"
+    assert body('<table role="presentation"><tr><td>a</td><td>b</td></tr></table>') == "a\n\nb"
+    assert body('<div role="tabpanel" hidden>conda install vell</div><p>Text.</p>') == "conda install vell\n\nText."
+
+
+def test_an_article_that_loses_most_of_its_page_is_read_whole() -> None:
+    remark = "<div class='comments-api'><p>Remark {} of the keeper of the station.</p></div>"
+    lines = "".join(map(remark.format, range(30)))
+    page = f"<article><h1>Vell</h1><p>The interface returns remarks of the keepers in order.</p>{lines}</article>"
+    read = body(page, "<meta property='og:type' content='article'>")
+    assert read.count("Remark") == 30
+
+
 def test_permalinks_are_left_out_and_a_button_in_a_heading_is_its_text() -> None:
     page = (
         "<h1>Module frob<a class='headerlink' href='#frob'>¶</a></h1><h2><a href='#a'>#</a> Use</h2>"

@@ -29,6 +29,12 @@ def test_the_names_of_documented_fields_are_read() -> None:
     assert " ".join(without_components(text).split()) == "**version** Its version. **id**"
 
 
+def test_titles_may_be_expressions_and_exports_have_blank_lines() -> None:
+    export = "export const meta = {\n  a: 1,\n\n  b: 2,\n};\n\n"
+    text = "<Card title={`Hello`}>\nA card.\n</Card>\n<Tab label={'Two'} />\n"
+    assert " ".join(without_components(export + text).split()) == "**Hello** A card. **Two**"
+
+
 def test_markdown_without_components_is_unchanged() -> None:
     text = "# A\n\nimporting x < 3 <https://a.b> <b>c</b>\n\n~~~\n<Tab>\n"
     assert without_components(text) == text

@@ -81,6 +81,17 @@ def test_a_watermark_is_neither_a_heading_nor_repeated() -> None:
     assert found.text.split("\n").count("DRAFT") == 1
 
 
+def test_a_level_watermark_amid_most_pages_is_left_out() -> None:
+    found = read_pdf(pages_with(3, lambda paper, _: paper.put(150, 400, "DRAFT", 60)).data())
+    assert "DRAFT" not in found.text + found.title
+
+
+@pytest.mark.parametrize("foot", ["Strana {} z 6", "Sayfa {} / 6", "Sidan {} av 6", "Hoja {} de 6"])
+def test_page_numbers_are_known_in_many_languages(foot: str) -> None:
+    found = read_pdf(pages_with(6, lambda paper, number: paper.put(60, 810, foot.format(number))).data())
+    assert foot[:4] not in found.text
+
+
 def test_a_box_with_the_head_of_the_document_is_left_out() -> None:
     def draw(paper: Paper, number: int) -> None:
         paper.canvas.grid([60, 200, 340], [770, 790, 810])

@@ -42,6 +42,20 @@ def test_an_encoding_is_detected(text: str, encoding: str, codec: str) -> None:
     assert read(text.encode(encoding)) == (text, codec)
 
 
+@pytest.mark.parametrize(
+    ("names", "encoding", "codec"),
+    [
+        (["M\u00fcller", "J\u00f6rg Wei\u00df", "Anna Schmidt", "Otto Braun"], "cp1252", "cp1252"),
+        (["H\u00e9l\u00e8ne Dupr\u00e9", "Jean Petit", "No\u00ebl"], "cp1252", "cp1252"),
+        (["\u6771\u4eac\u30bf\u30ef\u30fc", "\u3055\u304f\u3089", "\u30ab\u30e1\u30e9"], "shift_jis", "cp932"),
+    ],
+)
+@pytest.mark.parametrize("rows", [5, 300])
+def test_tables_with_few_letters_beyond_ascii_are_read(names: list[str], encoding: str, codec: str, rows: int) -> None:
+    table = "id;name;text\n" + "".join(f"{row};{names[row % len(names)]};A row of the list\n" for row in range(rows))
+    assert as_utf8(io.BytesIO(table.encode(encoding)), 1_000_000)[1] == codec
+
+
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
 def test_a_byte_order_mark_decides_before_anything_else(encoding: str) -> None:
     assert read(f"\ufeff{GERMAN}".encode(encoding), fixed="gbk", stated="koi8-r") == (GERMAN, encoding)
