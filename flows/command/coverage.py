@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _OUTCOMES = ("indexed", "partly", "quarantined", "empty", "duplicate", "passed-over", "forgotten")
-_MOST_FOLDERS, _MOST_FILES = 20, 10
+_MOST_FOLDERS, _MOST_FILES, _MOST_SUFFIXES = 20, 10, 5
 _FORMAT = {"format": "format", "files": "files", "size": "size", "documents": "documents", "words": "words"}
 _FORMAT |= {"text_words": "kept", "left_out": "left out"}
 _FOLDER = {"folder": "folder", "files": "files", "read": "read", "size": "size", "documents": "documents"}
@@ -60,7 +60,13 @@ def command(
             + (f" of run {run_id}; `indexmill runs` lists the runs" if run_id else ": run `indexmill build`")
         )
     (run, reading), *before = readings
-    table = tables_of(store, reading.files, FILES)
+    try:
+        table = tables_of(store, reading.files, FILES)
+    except StoreError as error:
+        raise SnapshotNotFound(
+            f"the record of the files of run {run} is damaged, or `indexmill forget` removed it, since it named a "
+            "document: `indexmill build` makes another"
+        ) from error
     identities: set[tuple[str, ...]] = set()
     with suppress(StoreError):  # `forget` removes the tables of runs that name a document
         identities.update(*(_identities(tables_of(store, record.files, FILES)) for _, record in before))
@@ -90,7 +96,10 @@ def command(
 def coverage_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     """Describe the summary of a run's files: `tasks.stages.ingest.corpus_coverage.summary_of`."""
     for outcome, files in summary["files"].items():
-        further = f": {_reasons(summary['passed_over'])}" if outcome == "passed-over" else ""
+        further = ""
+        if outcome == "passed-over":
+            suffixes = _reasons(dict(list(summary["suffixes_passed_over"].items())[:_MOST_SUFFIXES]))
+            further = f": {_reasons(summary['passed_over'])}" + (f" ({suffixes})" if suffixes else "")
         yield f"{outcome}: {counted(files, 'file')}, {byte_size(summary['bytes'][outcome])}{further}"
     formats = [{"format": kind, **_figures_row(figures)} for kind, figures in summary["formats"].items()]
     if formats:

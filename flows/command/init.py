@@ -68,7 +68,8 @@ def command(options: Options, folder: Path) -> None:
     lines += [f"wrote {folder / name}" for name in sorted(files)]
     change_folder = "" if folder == Path() else f"cd {folder} && "
     lines.append(f"next: {change_folder}indexmill build" + (', then indexmill query "..."' if sample else ""))
-    print_result(options, {"folder": str(folder), "written": sorted(files)}, lines)
+    counts = {"files": len(listing.files), "files_passed_over": listing.files_passed_over}
+    print_result(options, {"folder": str(folder), "written": sorted(files), **counts}, lines)
 
 
 def _listing(paths: tuple[str, ...]) -> SourceFiles:

@@ -22,7 +22,7 @@ from indexmill.text.printable import utf8_name
 from tasks.stages.ingest.file_counts import FileCounts, columns_of
 from tasks.stages.ingest.known import FILES, FileIdentity
 from tasks.stages.ingest.refused import NO_FAILURES, OLD_FORMAT, failures_of
-from tasks.stages.ingest.source_files import RECORDS, PassedOver, SourceFile
+from tasks.stages.ingest.source_files import NO_READER, RECORDS, PassedOver, SourceFile, suffix_of
 
 OUTCOMES: dict[str, str] = {
     "indexed": "all of its rows are documents of the index",
@@ -35,7 +35,7 @@ OUTCOMES: dict[str, str] = {
 }
 """What can become of a file."""
 
-_FOLDERS, _WORST, _EXAMPLES = 200, 50, 3
+_FOLDERS, _WORST, _EXAMPLES, _SUFFIXES = 200, 50, 3, 50
 """The maximum number of folders and files in a summary."""
 
 
@@ -141,8 +141,9 @@ def _documents_by_file(rows: pa.Table) -> tuple[Counter[str], dict[str, str]]:
 def summary_of(table: pa.Table) -> dict[str, Any]:
     """Return the summary of a table of the schema `known.FILES`, as JSON.
 
-    files, bytes: by outcome. passed_over: by reason. formats, folders: files, bytes and words by format and by first
-    folder (at most 200, the largest first). worst: at most 50 files, those with the most words left out first.
+    files, bytes: by outcome. passed_over: by reason. suffixes_passed_over: files that no reader takes, by suffix.
+    formats, folders: files, bytes and words by format and by first folder (at most 200, the largest first). worst: at
+    most 50 files, those with the most words left out first.
     """
     table = table.filter(pc.invert(pc.ends_with(table["name"], "/")))  # folders that are not searched
     outcomes = _summed(table, "outcome")
@@ -157,7 +158,11 @@ def summary_of(table: pa.Table) -> dict[str, Any]:
     by_kind = reasons.group_by(["kind", "reason"]).aggregate([("words", "sum")])
     for row in sorted(by_kind.to_pylist(), key=lambda row: str(row["reason"])):
         left_out.setdefault(row["kind"], {})[row["reason"]] = row["words_sum"]
-    passed_over = Counter(table.filter(pc.equal(table["outcome"], "passed-over"))["reason"].to_pylist())
+    skipped = table.filter(pc.equal(table["outcome"], "passed-over"))
+    passed_over = Counter(skipped["reason"].to_pylist())
+    no_reader = skipped.filter(pc.is_in(skipped["reason"], pa.array(sorted(NO_READER))))
+    suffixes = Counter(map(suffix_of, no_reader["name"].to_pylist()))
+    most_suffixes = sorted(suffixes.items(), key=lambda item: (-item[1], item[0]))[:_SUFFIXES]
     return {
         "files": {
             name: outcomes[name]["documents" if name == "forgotten" else "files"]
@@ -166,6 +171,7 @@ def summary_of(table: pa.Table) -> dict[str, Any]:
         },
         "bytes": {name: outcomes[name]["bytes"] for name in OUTCOMES if name in outcomes},
         "passed_over": dict(sorted(passed_over.items())),
+        "suffixes_passed_over": dict(most_suffixes),
         "formats": {kind: formats[kind] | {"left_out": left_out.get(kind, {})} for kind in sorted(formats)},
         "folders": [{"name": name} | folders[name] for name in largest],
         "folders_left_out": len(folders) - len(largest),

@@ -121,7 +121,8 @@ _NO_DOCUMENTS = frozenset(
     .ttf .otf .eot .css .map .zip .gz .tgz .lock .sum""".split()  # noqa: SIM905
 )
 """The suffixes of files that are beside documents in many folders, and are none."""
-_NO_READER = frozenset({"suffix", "not-included"})
+NO_READER = frozenset({"suffix", "not-included"})
+"""The reasons of files that no reader takes, rather than a rule or setting leaves out."""
 
 
 def _installs(suffixes: Iterable[str]) -> str:
@@ -180,9 +181,14 @@ class PassedOver:
 
     @property
     def suffix(self) -> str:
-        """The suffix in lower case, with that of a compression; empty if there is none."""
-        stem, suffix = os.path.splitext(self.name.lower())  # noqa: PTH122 - a name, not a path
-        return os.path.splitext(stem)[1] + suffix if suffix in _COMPRESSIONS else suffix  # noqa: PTH122
+        """See `suffix_of`."""
+        return suffix_of(self.name)
+
+
+def suffix_of(name: str) -> str:
+    """Return a file's suffix in lower case, with that of a compression; empty if there is none."""
+    stem, suffix = os.path.splitext(name.lower())  # noqa: PTH122 - a name, not a path
+    return os.path.splitext(stem)[1] + suffix if suffix in _COMPRESSIONS else suffix  # noqa: PTH122
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +203,7 @@ class SourceFiles:
     @property
     def files_passed_over(self) -> int:
         """The number of files that no reader takes; files that a setting or a rule leaves out do not count."""
-        return sum(file.reason in _NO_READER for file in self.passed_over)
+        return sum(file.reason in NO_READER for file in self.passed_over)
 
     @property
     def files_unread(self) -> int:
@@ -210,7 +216,7 @@ class SourceFiles:
     @property
     def summary(self) -> str:
         """One line about the files that no reader takes; empty if there are none."""
-        not_taken = [file for file in self.passed_over if file.reason in _NO_READER]
+        not_taken = [file for file in self.passed_over if file.reason in NO_READER]
         if not not_taken:
             return ""
         counts = Counter(utf8_name(file.suffix) or "without a suffix" for file in not_taken)
@@ -270,7 +276,7 @@ def find(settings: CorpusSettings, *, allow_none: bool = False) -> SourceFiles:
             empty.append(pattern)
     refuse_tables(tables)
     if not by_path and not allow_none:
-        others = [path for path, file in passed_over.items() if file.reason in _NO_READER]
+        others = [path for path, file in passed_over.items() if file.reason in NO_READER]
         seen = f"; {len(others)} other files are there, such as {utf8_name(min(others))}" if others else ""
         raise BadInput(
             f"no corpus file found in {', '.join(settings.paths)}{seen}. {_SUFFIX_ADVICE}; "

@@ -63,6 +63,8 @@ def test_every_file_has_an_outcome_and_all_bytes_are_counted(tmp_path: Path) -> 
     assert sum(table["bytes"].to_pylist()) == sum(len(text.encode()) for text in texts.values())
     summary = corpus_coverage.summary_of(table)
     assert summary["passed_over"] == {"excluded": 1, "hidden": 1, "suffix": 1}
+    assert summary["suffixes_passed_over"] == {".png": 1}
+    assert summary["files"]["forgotten"] == 1
     assert summary["formats"]["markdown"] == {
         "files": 2,
         "read": 2,
