@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from indexmill.retrieve.columns import Consecutive
+    from indexmill.retrieve.consecutive import Consecutive
     from indexmill.store.artifact_listing import Artifact
     from indexmill.store.assemblies import Assemblies
     from indexmill.store.checked_packs import CheckedPacks
@@ -198,7 +198,7 @@ class Artifacts:
 
     def vectors(self, name: str, array: str) -> Consecutive:
         """Return ``array`` of each artifact ``name/<label>`` as ``(n, d)`` memory maps, opened on first access."""
-        from indexmill.retrieve.columns import Consecutive
+        from indexmill.retrieve.consecutive import Consecutive
 
         artifacts = self.shards(name)
         lengths = []

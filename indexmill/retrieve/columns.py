@@ -1,19 +1,19 @@
 """Operations on columns of (question, row) pairs: many questions at once, bit-identical to one question at a time.
 
 A pair is one int64 with the question in the high bits, so that pairs sort by question and then by row. A sum adds the
-values of one question in their order, so it does not depend on other questions. `Consecutive` numbers the rows of the
-same array in several packs; a pack is opened when one of its rows is first needed.
+values of one question in their order, so it does not depend on other questions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from indexmill.retrieve.consecutive import starts_of
 from indexmill.retrieve.directions import is_directions, unit_vectors
 
 Pairs = npt.NDArray[np.int64]
@@ -28,42 +28,6 @@ _LAST_BITS = (1 << 16) - 1
 
 _PAIR_TILE = 512
 """The number of pairs whose vectors are in memory at once: 768 KiB at 384 float32 each."""
-
-
-class Consecutive(Sequence[npt.NDArray[Any]]):
-    """Arrays whose rows are numbered consecutively. Thread-safe; an opened array stays open.
-
-    lengths: the number of rows of each array. open_one: opens an array, given its number; may be called twice for a
-    number.
-    """
-
-    def __init__(self, lengths: Sequence[int], open_one: Callable[[int], npt.NDArray[Any]]) -> None:
-        self.starts = np.cumsum([0, *lengths], dtype=np.int64)
-        """The first row of every array, then the total number of rows."""
-        self._open = open_one
-        self._opened: list[npt.NDArray[Any] | None] = [None] * len(lengths)
-
-    def __len__(self) -> int:
-        return len(self._opened)
-
-    @overload
-    def __getitem__(self, number: int) -> npt.NDArray[Any]: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[npt.NDArray[Any]]: ...
-    def __getitem__(self, number: int | slice) -> npt.NDArray[Any] | list[npt.NDArray[Any]]:
-        if isinstance(number, slice):
-            return [self[position] for position in range(*number.indices(len(self)))]
-        array = self._opened[number]
-        if array is None:
-            array = self._opened[number] = self._open(range(len(self))[number])
-        return array
-
-
-def starts_of(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.int64]:
-    """Return the number of the first row of every array, then the total number of rows."""
-    if isinstance(arrays, Consecutive):
-        return arrays.starts
-    return np.cumsum([0, *map(len, arrays)], dtype=np.int64)
 
 
 def paired(questions: Rows, rows: Rows) -> Pairs:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from indexmill.retrieve.metadata import metadata_of
 from indexmill.retrieve.rights import Access, groups_of
-from indexmill.retrieve.table_rows import TableRows, metadata_of
+from indexmill.retrieve.table_rows import TableRows
 
 if TYPE_CHECKING:
     from indexmill.retrieve.artifacts import Artifacts

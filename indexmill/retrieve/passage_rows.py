@@ -17,7 +17,8 @@ from indexmill.hits import Hit
 from indexmill.retrieve.artifacts import Artifacts, CacheKey
 from indexmill.retrieve.locations import Locations
 from indexmill.retrieve.mention_matrices import MENTION_LINKS, passage_documents
-from indexmill.retrieve.table_rows import TableRows, metadata_of
+from indexmill.retrieve.metadata import metadata_of
+from indexmill.retrieve.table_rows import TableRows
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -80,7 +80,7 @@ def groups_of(metadata: Mapping[str, Any], access: Access) -> frozenset[str] | N
         inside = metadata.get("metadata")
         if isinstance(inside, Mapping) and access.field in inside:
             raise ValueError(
-                f"{access.field!r} is inside `metadata`, which stays packed, since the record has some of its keys"
+                f"{access.field!r} is inside `metadata`, which was not unpacked: the record has keys of the same names"
             )
         if access.required:
             raise ValueError(f"there is no field {access.field!r}")

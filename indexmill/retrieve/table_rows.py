@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bisect
 import itertools
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -111,14 +110,3 @@ class TableRows:
         artifact = self.tables[number]
         batch = read_batch(self._artifacts.file(artifact.name), artifact, columns)
         return dict(zip(columns, batch.columns, strict=True))
-
-
-def metadata_of(text: str, where: object) -> dict[str, Any]:
-    """Parse the metadata of a document. Raises CorruptBlob, which names ``where``, unless it is a JSON object."""
-    try:
-        metadata = json.loads(text)
-    except (ValueError, RecursionError):
-        metadata = None
-    if not isinstance(metadata, dict):
-        raise CorruptBlob(f"{where}: the metadata of a document is {text!r:.80}; expected a JSON object")
-    return metadata

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from indexmill.errors import BadInput, NotFound
 from indexmill.retrieve.artifacts import CacheKey
-from indexmill.retrieve.table_rows import TableRows, metadata_of
+from indexmill.retrieve.metadata import metadata_of
+from indexmill.retrieve.table_rows import TableRows
 
 if TYPE_CHECKING:
     from indexmill.retrieve.rights import Principals

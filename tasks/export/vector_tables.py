@@ -22,9 +22,9 @@ from indexmill.hits import url_of
 from indexmill.retrieve.columns import take_rows
 from indexmill.retrieve.directions import unit_vectors
 from indexmill.retrieve.locations import place_of
+from indexmill.retrieve.metadata import metadata_of
 from indexmill.retrieve.method_registry import families_of
 from indexmill.retrieve.reader_family import load
-from indexmill.retrieve.table_rows import metadata_of
 from indexmill.store.table_reader import LOCATIONS
 from indexmill.text.canonical_names import NameIndex
 

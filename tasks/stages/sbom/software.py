@@ -81,7 +81,7 @@ def _licences(distribution: metadata.Distribution) -> list[str]:
 
 
 def _origin(direct_url: str | None) -> dict[str, str]:
-    """Return where a distribution was installed from (PEP 610), as a package URL's qualifier; empty for PyPI."""
+    """Return a distribution's origin (PEP 610) as a package URL's qualifier; empty if a package index provided it."""
     if direct_url is None:
         return {}
     try:

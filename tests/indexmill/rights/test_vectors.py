@@ -20,7 +20,7 @@ from indexmill.families.lsh_tree.summaries import summaries_of
 from indexmill.families.zoom_graph.graph import Scope
 from indexmill.families.zoom_graph.retriever import open_zoom_graph
 from indexmill.families.zoom_graph.walk import CsrBlock, Shared
-from indexmill.retrieve.columns import Consecutive
+from indexmill.retrieve.consecutive import Consecutive
 from indexmill.retrieve.entity_names import name_vectors_of
 from indexmill.retrieve.passage_rows import passages_of
 from indexmill.retrieve.retrieval_method import Vectors
