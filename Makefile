@@ -37,12 +37,12 @@ demo: install
 	cd $(DEMO) && ../$(BIN)/indexmill build
 	cd $(DEMO) && ../$(BIN)/indexmill query "Who is the paternal grandfather of the person who photographed the Kelvergate Dock Strike?" -k 3 --explain
 
-# Two processes, since more on two cores take more processor time for the same tests; each takes a module at a time, so
-# that no fixture of a module is set up twice. Compiled, and with bytecode of the tests: else every process that they start
-# would compile all modules again.
+# Three processes, since a tenth of the time of tests is waiting; each takes a module at a time, so that no fixture of a
+# module is set up twice. Compiled, and with bytecode of the tests: else every process that they start would compile all
+# modules again.
 test: install
 	$(BIN)/python -m compileall -q indexmill schemas storage tasks flows indexmill_pipeline
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Four processes, since a third of the time of slow tests is waiting.
 test-slow: install

@@ -481,7 +481,7 @@ class HashEmbedder(PassEmbedder):
     def _hidden(self, ids: NDArray[Any]) -> NDArray[np.float32]:
         texts = ids.tolist()
         states = np.array([[_features(word) for word in words] for words in texts], np.float32)
-        around = np.array([_signs("\0".join(words)) for words in texts], np.float32)
+        around = _signs(["\0".join(words) for words in texts])
         hidden: NDArray[np.float32] = states + around[:, None, :] / np.float32(64)
         return hidden
 
@@ -491,25 +491,29 @@ def _features(word: str) -> NDArray[np.float32]:
     """Hash a word and its trigrams; a special token is a constant that keeps every sum from being zero."""
     if not word:
         return np.full(HashEmbedder.dimension, 1 / 256, np.float32)
-    vector: NDArray[np.float32] = np.zeros(HashEmbedder.dimension, np.float32)
     framed = f"^{word.lower()}$"
-    for feature in (framed, framed, *(framed[at : at + 3] for at in range(len(framed) - 2))):
-        vector[:] += _signs(feature) * _places(feature)
+    features = [framed, framed, *(framed[at : at + 3] for at in range(len(framed) - 2))]
+    vector: NDArray[np.float32] = (_signs(features) * _places(features)).sum(axis=0)
     return vector
 
 
-def _signs(text: str) -> NDArray[np.float32]:
-    """Hash a text to 64 signs, each -1 or 1."""
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return np.unpackbits(np.frombuffer(digest, np.uint8)).astype(np.float32) * 2 - 1
+def _signs(texts: Sequence[str]) -> NDArray[np.float32]:
+    """Hash each text to 64 signs, each -1 or 1."""
+    return _bits(texts, 8).astype(np.float32) * 2 - 1
 
 
-def _places(text: str) -> NDArray[np.float32]:
-    """Hash a feature to the mask of dimensions that it uses, about an eighth of all."""
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=24, person=b"places").digest()
-    thirds = np.unpackbits(np.frombuffer(digest, np.uint8)).reshape(3, -1)
-    chosen: NDArray[np.uint8] = np.bitwise_and.reduce(thirds, axis=0)
+def _places(features: Sequence[str]) -> NDArray[np.float32]:
+    """Hash each feature to the mask of dimensions that it uses, about an eighth of all."""
+    thirds = _bits(features, 24, b"places").reshape(len(features), 3, -1)
+    chosen: NDArray[np.uint8] = np.bitwise_and.reduce(thirds, axis=1)
     return chosen.astype(np.float32)
+
+
+def _bits(texts: Sequence[str], size: int, person: bytes = b"") -> NDArray[np.uint8]:
+    """Hash each text to a row of bits. size: in bytes."""
+    encoded = (text.encode("utf-8", "surrogatepass") for text in texts)
+    digests = b"".join(hashlib.blake2b(one, digest_size=size, person=person).digest() for one in encoded)
+    return np.unpackbits(np.frombuffer(digests, np.uint8).reshape(len(texts), size), axis=1)
 
 
 _SAMPLE = (
