@@ -7,8 +7,9 @@ named and counted, but not read. Headers are decoded leniently, since many progr
 from __future__ import annotations
 
 import io
-import re
 from codecs import BOM_UTF8
+from collections import Counter
+from collections.abc import Sequence
 from email import policy
 from email.errors import MessageError
 from email.header import decode_header, make_header
@@ -17,14 +18,15 @@ from email.parser import BytesParser
 from email.utils import parsedate_to_datetime
 from typing import Any, BinaryIO
 
+from tasks.stages.ingest.documents import WordCounts
 from tasks.stages.ingest.formats import html
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError, read_whole
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clean
 from tasks.stages.ingest.formats.text_encoding import encoding_of
 from tasks.stages.ingest.formats.title_filter import title_of
+from tasks.stages.ingest.formats.word_count import count_words, words_of
 
-_WORD = re.compile(r"\w+")
 _MAX_DEPTH = 50
 _MAX_PARTS = 10_000
 _MAX_HEADER = 20_000
@@ -60,9 +62,10 @@ class _Mail:
             raise UnreadableError("unreadable-file", "it has none of the headers of a message")
         body = self._text(self._message, 0)
         lines = [f"{name}: {headers[name]}" for name in _SHOWN if headers[name]]
+        words = _words([body, Extracted("", words=WordCounts(words_of("\n".join(lines))))])
         if self._attachments:
             lines.append(f"Attachments, not read: {', '.join(self._attachments)}")
-        text = "\n\n".join(filter(None, ("\n".join(self._markdown(line) for line in lines), body)))
+        text = "\n\n".join(filter(None, ("\n".join(self._markdown(line) for line in lines), body.text)))
         metadata: dict[str, Any] = {key: headers[name] for name, key in _SHOWN.items() if headers[name]}
         try:
             metadata["date"] = parsedate_to_datetime(headers["Date"]).isoformat()
@@ -70,10 +73,10 @@ class _Mail:
             metadata.pop("date", None)
         if self._attachments:
             metadata["unread"] = {"attachments": len(self._attachments)}
-        return Extracted(text, title_of(headers["Subject"]), metadata)
+        return Extracted(text, title_of(headers["Subject"]), metadata, words=words)
 
-    def _text(self, part: Message, depth: int) -> str:
-        """Return the text of a part as Markdown, and record attachments."""
+    def _text(self, part: Message, depth: int) -> Extracted:
+        """Return the text of a part as Markdown, with its words, and record attachments."""
         self._parts += 1
         if depth > _MAX_DEPTH or self._parts > _MAX_PARTS:
             raise UnreadableError("hostile-file", "its parts are nested too deeply, or too many")
@@ -83,33 +86,44 @@ class _Mail:
         if kind.startswith("multipart/") and isinstance(payload, list):
             parts = [inner for inner in payload if isinstance(inner, Message)]
             texts = [(inner.get_content_type(), self._text(inner, depth + 1)) for inner in parts]
-            texts = [(inner, text) for inner, text in texts if text]
+            texts = [(inner, text) for inner, text in texts if text.text]
             if kind != "multipart/alternative" or not texts:
-                return "\n\n".join(text for _, text in texts)
+                read = [text for _, text in texts]
+                return Extracted("\n\n".join(text.text for text in read), words=_words(read))
             rich = texts[-1][1]
             plain = next((text for inner, text in texts if inner == "text/plain"), rich)
-            return rich if len(_WORD.findall(rich)) > _RICHER * len(_WORD.findall(plain)) else plain
+            return rich if count_words(rich.text) > _RICHER * count_words(plain.text) else plain
         if kind not in ("text/plain", "text/html") or part.get_content_disposition() == "attachment" or name:
             self._attachments.append(one_line(clean(name)) or kind)
-            return ""
+            return Extracted("")
         data = part.get_payload(decode=True)
-        return self._body(data, part.get_content_charset(""), kind) if isinstance(data, bytes) else ""
+        return self._body(data, part.get_content_charset(""), kind) if isinstance(data, bytes) else Extracted("")
 
-    def _body(self, data: bytes, charset: str, kind: str) -> str:
+    def _body(self, data: bytes, charset: str, kind: str) -> Extracted:
         codec, mark = encoding_of(data, stated=charset)
         text = data[mark:].decode(codec, "replace").replace("\r\n", "\n").replace("\x00", "")
         if kind == "text/html":
-            return html.extract(io.BytesIO(text.encode("utf-8", "replace")), self._limits).text
+            return html.extract(io.BytesIO(text.encode("utf-8", "replace")), self._limits)
         writer = MarkdownWriter(self._limits)
         for paragraph in text.split("\n\n"):
             writer.paragraph(Inline(paragraph).markdown())
-        return writer.result()[0]
+        return Extracted(writer.result()[0], words=WordCounts(words_of(text)))
 
     def _header(self, name: str) -> str:
         return one_line(clean(_decoded(self._message.get(name, ""))))
 
     def _markdown(self, line: str) -> str:
         return one_line(Inline(line).markdown())
+
+
+def _words(parts: Sequence[Extracted]) -> WordCounts:
+    """Add up the words of parts; those of a part whose words are not counted are none."""
+    in_file, left_out = Counter[str](), Counter[str]()
+    for part in parts:
+        if isinstance(part.words.in_file, Counter):
+            in_file.update(part.words.in_file)
+            left_out.update(part.words.left_out)
+    return WordCounts(in_file, left_out)
 
 
 def _decoded(value: Any) -> str:

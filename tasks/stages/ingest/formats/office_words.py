@@ -11,6 +11,12 @@ from tasks.stages.ingest.formats.word_count import words_of
 _NAMES = rb"Fallback|moveFrom|del|t|delText|text|p|t[cr]|tab|br|cr"
 _TAG = re.compile(rb"<(/?)(?:\w{1,20}:)?(%b)(?=[\s/>])([^<>]*)>([^<]*)" % _NAMES)
 _TEXT = frozenset({b"t", b"delText", b"text"})
+_SHARED = re.compile(
+    rb"<(?:\w{1,20}:)?c\s[^<>]*\bt=[\"']s[\"'][^<>]*>\s*<(?:\w{1,20}:)?v(?:\s[^<>]*)?>\s*([0-9]{1,9})\s*<"
+)
+_CELL_END = re.compile(rb"</(?:\w{1,20}:)?c\s*>")
+_OWN_TEXT = re.compile(rb"<(?:\w{1,20}:)?c\s[^<>]*\bt=[\"'](inlineStr|str)[\"'][^<>]*(?<!/)>")
+_VALUE = re.compile(rb"<(?:\w{1,20}:)?v(?:\s[^<>]*)?>([^<>]*)<")
 
 
 def words_in_part(data: bytes) -> tuple[Counter[str], Counter[str]]:
@@ -33,3 +39,18 @@ def words_in_part(data: bytes) -> tuple[Counter[str], Counter[str]]:
             (deleted if name == b"delText" or depths[b"moveFrom"] or depths[b"del"] else pieces).append(text)
     words, removed = (words_of(unescape(b"".join(texts).decode("utf-8", "replace"))) for texts in (pieces, deleted))
     return words, removed
+
+
+def words_in_sheet(data: bytes) -> tuple[Counter[int], Counter[str]]:
+    """Return how often a sheet shows each shared string, and the words of its other texts; numbers do not count."""
+    shared = Counter(map(int, _SHARED.findall(data)))
+    texts: list[str] = []
+    own = _OWN_TEXT.search(data) is not None
+    for cell in _CELL_END.split(data) if own else ():
+        if (start := _OWN_TEXT.search(cell)) is None:
+            continue
+        parts = [text for closes, name, _, text in _TAG.findall(cell, start.end()) if name == b"t" and not closes]
+        value = _VALUE.search(cell, start.end())
+        pieces = parts if start[1] == b"inlineStr" else [] if value is None else [value[1]]
+        texts.append(unescape(b"".join(pieces).decode("utf-8", "replace")))
+    return shared, words_of("\n".join(texts))

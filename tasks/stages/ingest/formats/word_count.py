@@ -16,7 +16,7 @@ _UNSPACED = (
 )
 """Scripts without spaces between words: each letter counts."""
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
-_TARGET = re.compile(r"\]\([^\s()]*+\)")
+_TARGET = re.compile(r"(?<!\\)\]\([^\s()]*+\)")
 """The target of a link in Markdown, which is no visible word."""
 
 

@@ -21,15 +21,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
-from tasks.stages.ingest.documents import Location
+from tasks.stages.ingest.documents import Location, WordCounts
 from tasks.stages.ingest.formats.drawingml import GRAPHICS, Graphic, chosen, graphic, inline_of
 from tasks.stages.ingest.formats.extraction import Extracted, ExtractionLimits, UnreadableError
 from tasks.stages.ingest.formats.markdown_marks import one_line
 from tasks.stages.ingest.formats.markdown_text import Inline, MarkdownWriter, clean
 from tasks.stages.ingest.formats.number_formats import NumberFormat, number_format
+from tasks.stages.ingest.formats.office_words import words_in_part, words_in_sheet
 from tasks.stages.ingest.formats.opc import Package, description, open_package
 from tasks.stages.ingest.formats.sheet_tables import Cells, write_table
 from tasks.stages.ingest.formats.symbol_fonts import SYMBOL_FONTS, shown_in
+from tasks.stages.ingest.formats.word_count import count_words, words_of
 from tasks.stages.ingest.formats.xml import Element, blocks, each, first, integer, parse, text_of
 
 _COLUMNS = 16_384
@@ -57,7 +59,7 @@ def extract(file: BinaryIO, limits: ExtractionLimits) -> Extracted:
         metadata["sheets"] = workbook.sheets
         if unread := +workbook.unread:
             metadata["unread"] = dict(sorted(unread.items()))
-        return Extracted(text, title, metadata, locations)
+        return Extracted(text, title, metadata, locations, words=workbook.words())
 
 
 _EMPTY_ROW = rb'<row r="[0-9]{1,7}"[^<>]*+(?:(?<=/)>|(?<!/)>(?:<c [^<>]*+(?<=/)>)*+</row>)'
@@ -86,6 +88,9 @@ class _Workbook:
         self.sheets = 0
         self.has_words = False
         self.unread: Counter[str] = Counter()
+        self._not_read: list[tuple[str, str]] = []  # the reason why a part is not read, and its name
+        self._words: Counter[str] = Counter()
+        self._left_out: Counter[str] = Counter()  # words by reason
 
     def read(self) -> tuple[str, tuple[Location, ...]]:
         main = self._package.main
@@ -105,13 +110,36 @@ class _Workbook:
             seen.add(part)
             if entry.get("state", "visible") in _NOT_SHOWN:
                 self.unread["hidden_sheets"] += 1
+                self._not_read.append(("hidden", part))
             elif self._package.has(part):
                 for kind in ("oleObject", "package"):
                     self.unread["objects"] += len(self._package.parts(part, kind))
                 self.unread["comments"] += self._package.count(part, "comments", "comment")
+                self._not_read += (("comment", name) for name in self._package.parts(part, "comments").values())
                 cells = self._read_sheet(part) if part not in charts.values() else _Sheet()
                 self._write(number, entry.get("name", ""), cells, self._drawings(part))
         return self._writer.result()
+
+    def words(self) -> WordCounts:
+        """Return the words of the sheets, once they are read; those of a damaged part that is not read do not count."""
+        words, left_out = self._words.copy(), self._left_out.copy()
+        for reason, part in self._not_read:
+            try:
+                data = self._package.read(part)
+                of_part = words_in_part(data)[0] if reason == "comment" else self._words_of_sheet(data)
+            except UnreadableError:
+                continue
+            words.update(of_part)
+            left_out[reason] += of_part.total()
+        return WordCounts(words, left_out)
+
+    def _words_of_sheet(self, data: bytes) -> Counter[str]:
+        shared, words = words_in_sheet(data)
+        strings = self._shared_strings() if shared else []
+        for index, times in shared.items():
+            for word, number in words_of(strings[index]).items() if index < len(strings) else ():
+                words[word] += times * number
+        return words
 
     def _write(self, number: int, name: str, sheet: _Sheet, drawings: Sequence[Graphic]) -> None:
         if not sheet.rows and not drawings:
@@ -135,12 +163,14 @@ class _Workbook:
             return []
         anchors: list[tuple[int, int, list[Graphic]]] = []
         try:
-            links, drawing = self._package.links(part), parse(self._package.read(part), part, "xdr:wsDr")
+            data = self._package.read(part)
+            links, drawing = self._package.links(part), parse(data, part, "xdr:wsDr")
         except UnreadableError as error:
             if error.reason != "unreadable-file":
                 raise
             self.unread["drawings"] += 1
             return []
+        self._words.update(words_in_part(data)[0])
         for anchor in drawing:
             place = [integer(text_of(first(anchor, f"xdr:from/xdr:{name}"))) for name in ("row", "col")]
             anchors.append((place[0], place[1], list(self._drawn(anchor, part, links))))
@@ -150,6 +180,7 @@ class _Workbook:
         """Yield the texts of the visible shapes in an anchor or a group."""
         about = first(element, "*/xdr:cNvPr")
         if about is not None and about.get("hidden") in ("1", "true"):
+            self._left_out["hidden"] += count_words(" ".join("".join(text.itertext()) for text in element.iter("a:t")))
             return
         described = Inline()
         described.picture(description(about))
@@ -173,6 +204,7 @@ class _Workbook:
     def _read_sheet(self, part: str) -> _Sheet:
         sheet = _Sheet()
         data = _without_empty_rows(self._package.read(part))
+        self._words.update(self._words_of_sheet(data))
         links = self._links(data, part)
         last = 0
         for block in blocks(data, part, "s:worksheet", 3, _UNREAD):

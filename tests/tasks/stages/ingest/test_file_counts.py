@@ -15,7 +15,7 @@ from tasks.stages.ingest.formats.format_registry import format_of
 from tasks.stages.ingest.formats.office_words import words_in_part
 from tasks.stages.ingest.formats.word_count import count_words, words_of
 from tests.deep import examples
-from tests.tasks.stages.ingest.formats.office_files import docx, extracted, paragraph, pptx, shape
+from tests.tasks.stages.ingest.formats.office_files import docx, extracted, paragraph, pptx, shape, xlsx
 from tests.tasks.stages.ingest.formats.pdf_files import Paper, prose, read_pdf
 
 WORDS = st.lists(st.sampled_from(["Fenna", "Rook", "Vell", "\u6c34", "caf\u00e9"]), max_size=9).map(" ".join)
@@ -99,6 +99,34 @@ def test_a_presentation_loses_hidden_slides_shapes_and_footers() -> None:
     slides = [shape("not shown"), shape("yes") + footers + shape("gone", about='hidden="1"')]
     read_slides = extracted("pptx", pptx(slides, attributes={1: 'show="0"'}, notes={2: "Say this."}))
     assert left_out(read_slides) == {"header-footer": 3, "hidden": 3}
+
+
+def test_a_workbook_loses_hidden_sheets_shapes_and_remarks() -> None:
+    own = '<c r="B1" t="inlineStr"><is><r><t>own</t> </r><r><t>words</t></r></is></c><c r="D1"><v>7</v></c>'
+    formula = '<c r="C1" s="1"/><c r="E1" t="str"><f>A1</f><v>made here</v></c>'
+    shared = '<c r="A1" t="s"><v>0</v></c>'
+    rows = f'<row r="1">{shared}{own}{formula}</row><row r="2">{shared.replace("A1", "A2")}</row>'
+    shapes = (
+        f'<xdr:oneCellAnchor><xdr:sp><xdr:nvSpPr><xdr:cNvPr id="1" name="x" {about}/></xdr:nvSpPr>'
+        f"<xdr:txBody><a:p><a:r><a:t>{text}</a:t></a:r></a:p></xdr:txBody></xdr:sp></xdr:oneCellAnchor>"
+        for about, text in (("", "box"), ('hidden="1"', "not shown"))
+    )
+    strings, anchors = ["<t>Fenna Rook</t>"], {1: "".join(shapes)}
+    found = extracted("xlsx", xlsx({"A": rows, "B": rows}, strings=strings, states={"B": "hidden"}, drawings=anchors))
+    counts = counts_of(found.words, found.text)
+    assert counts.left_out == {"hidden": 7 + 2}
+    assert (counts.words, counts.text_words, counts.added) == (17, 10, 2)  # the name of the sheet, and 7
+
+
+def test_an_e_mail_loses_the_hidden_text_of_its_page() -> None:
+    page = "<p>Fenna Rook left Vell in spring and sailed on.</p><p hidden>secret</p>"
+    head = "From: ada@vell.example\nSubject: News\nContent-Type: multipart/alternative; boundary=x\n\n"
+    plain, rich = (
+        f"--x\nContent-Type: text/{kind}\n\n{text}\n" for kind, text in (("plain", "See below"), ("html", page))
+    )
+    found = read("email", f"{head}{plain}{rich}--x--\n")
+    counts = counts_of(found.words, found.text)
+    assert (counts.words, counts.text_words, counts.added, counts.left_out) == (14, 13, 0, {"hidden": 1})
 
 
 def test_a_notebook_loses_its_front_matter_and_warnings() -> None:
