@@ -45,8 +45,7 @@ def words_in_sheet(data: bytes) -> tuple[Counter[int], Counter[str]]:
     """Return how often a sheet shows each shared string, and the words of its other texts; numbers do not count."""
     shared = Counter(map(int, _SHARED.findall(data)))
     texts: list[str] = []
-    own = _OWN_TEXT.search(data) is not None
-    for cell in _CELL_END.split(data) if own else ():
+    for cell in _CELL_END.split(data) if _OWN_TEXT.search(data) else ():
         if (start := _OWN_TEXT.search(cell)) is None:
             continue
         parts = [text for closes, name, _, text in _TAG.findall(cell, start.end()) if name == b"t" and not closes]
