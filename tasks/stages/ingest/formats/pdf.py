@@ -80,14 +80,15 @@ def _extracted(document: pdfium.PdfDocument, letters: Letters, limits: Extractio
     if unreadable == count:
         raise UnreadableError("unreadable-file", f"none of its {count:,} pages can be loaded")
     vocabulary = _vocabulary(pages)
-    is_cipher = not is_plausible(piece.text for page in pages for frame in page.frames for piece in frame.pieces)
-    garbled = [page.number for page in pages if page.is_garbled or (is_cipher and page.frames)]
+    is_cipher = not is_plausible(_texts(pages))
+    ciphers = {page.number for page in pages if page.frames and (is_cipher or not is_plausible(_texts([page])))}
+    garbled = [page.number for page in pages if page.is_garbled or page.number in ciphers]
     pictures = sorted({*garbled, *(page.number for page in pages if page.without_text)})
     read: dict[int, list[PageBlock]] = {}
     if pictures and limits.ocr:
         read = _read_pictures(document, pictures, limits, vocabulary)
     for page in pages:
-        if is_cipher or page.number in read:
+        if page.number in ciphers or page.number in read:
             page.frames.clear()
     if not read and not any(page.frames for page in pages if not page.without_text):
         raise _without_text(len(pictures), count, limits, garbled=len(garbled))
@@ -129,6 +130,10 @@ def _extracted(document: pdfium.PdfDocument, letters: Letters, limits: Extractio
     unread = set(garbled).difference(read)
     words = _word_counts(pages, in_file, text_words, unread, words_of_heads, repeated["header"])
     return Extracted(text, _title(details, blocks, levels), filled, tuple(written.locations), words=words)
+
+
+def _texts(pages: Sequence[PageText]) -> Iterator[str]:
+    return (piece.text for page in pages for frame in page.frames for piece in frame.pieces)
 
 
 def _words_by_page(blocks: Sequence[PageBlock]) -> Counter[int]:

@@ -1,7 +1,8 @@
 """Detects text that is a cipher: fonts whose map to Unicode is wrong, or scrambled against copying.
 
-Language detectors name a language for any text. Two traits of languages in Latin letters are enough: a text
-has many of their shortest words, or, as tables and Finnish do, eight letters make up half of it.
+Language detectors name a language for any text. Two traits of languages in Latin letters are enough: a text has many of
+their shortest words or, as tables and Finnish do, of their most frequent pairs of letters. Of 3,360 samples of 60 words
+in 56 languages, none is taken for a cipher; of 3,000 ciphers, 4 % are not detected.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable
-from itertools import islice
+from itertools import islice, pairwise
 
 _LEAST_WORDS = 60
 _LEAST_SHORT = 0.08  # 0.2 to 0.45 in most languages; in a cipher, some words of two letters happen to be in the list
 _MOST_WORDS = 5_000
-_COMMON = frozenset("aeinorst")
-_LEAST_COMMON = 0.4  # 0.55 in Vietnamese to 0.7 in Finnish, 0.41 in a list of stock symbols, 0.3 in most ciphers
+_LEAST_PAIRS = 0.25  # 0.28 in Welsh to 0.6; in a cipher, more than 0.25 is rare
+_LEAST_LONG = 0.1  # a list of symbols or codes has fewer
+_LONG = 5
 _WORD = re.compile(r"\b[^\W\d_]{2,20}\b")
 _SHORT_WORDS = frozenset(
     """
@@ -30,13 +32,26 @@ _SHORT_WORDS = frozenset(
     """.split()  # noqa: SIM905
 )
 
+_PAIRS = frozenset(
+    """
+    er an en in de te ta re ar ra le la es st al ti at na ne on li ri ma ng el or nt me et da se is ni di ka as il si it
+    nd ch ie to ro ha un ir pa sa ad no va ve lo ic ke ak am tr he ko
+    """.split()  # noqa: SIM905
+)
+
 
 def is_plausible(texts: Iterable[str]) -> bool:
-    """Return whether texts may be in a language; True if they have few words, or are not in Latin letters."""
+    """Return whether texts may be in a language; True if they have few words or hardly any long ones, as lists of codes
+    do, or are not in Latin letters.
+    """
     words = list(islice((word for text in texts for word in _WORD.findall(text.lower())), _MOST_WORDS))
     if len(words) < _LEAST_WORDS or sum(word in _SHORT_WORDS for word in words) >= _LEAST_SHORT * len(words):
         return True
-    letters = [letter for letter in unicodedata.normalize("NFD", "".join(words)) if letter.isalpha()]
-    if sum("a" <= letter <= "z" for letter in letters) < 0.8 * len(letters):
+    if sum(len(word) >= _LONG for word in words) < _LEAST_LONG * len(words):
         return True
-    return sum(letter in _COMMON for letter in letters) >= _LEAST_COMMON * len(letters)
+    letters = [letter for letter in unicodedata.normalize("NFD", " ".join(words)) if letter.isalpha() or letter == " "]
+    spaces = len(words) - 1
+    if sum("a" <= letter <= "z" for letter in letters) < 0.8 * (len(letters) - spaces):
+        return True
+    pairs = [first + second for first, second in pairwise(letters) if first != " " != second]
+    return sum(pair in _PAIRS for pair in pairs) >= _LEAST_PAIRS * len(pairs)

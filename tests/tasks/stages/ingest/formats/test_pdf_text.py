@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tasks.stages.ingest.file_counts import counts_of
+from tasks.stages.ingest.formats.word_count import count_words
 from tests.tasks.stages.ingest.formats.pdf_files import (
     CATALOG,
     FONT,
@@ -69,6 +71,20 @@ def test_a_wrong_map_of_letters_is_refused_and_a_right_one_read() -> None:
 
     assert "the pump moves water" in read_pdf(mapped(0)).text
     assert refused(mapped(1)).reason == "unreadable-text"
+
+
+def test_a_page_whose_letters_are_a_cipher_is_left_out_and_counted() -> None:
+    paper = Paper()
+    next_letters = str.maketrans("abcdefghijklmnopqrstuvwxyz", "bcdefghijklmnopqrstuvwxyza")
+    readable, cipher = prose(12), [line.lower().translate(next_letters) for line in prose(12)]
+    for lines in (readable, cipher, readable):
+        paper.lines(60, 100, lines)
+        paper.page()
+    found = read_pdf(paper.data())
+    assert " ".join(cipher)[:20] not in found.text.replace("\n", " ")
+    assert [location.page for location in found.locations] == [1, 3]
+    counts = counts_of(found.words, found.text)
+    assert counts.left_out == {"unreadable-letters": count_words(" ".join(cipher))}
 
 
 def test_what_nobody_sees_is_left_out_and_counted() -> None:

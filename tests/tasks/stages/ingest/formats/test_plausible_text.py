@@ -32,3 +32,10 @@ def test_shifted_letters_are_not(shift: int) -> None:
         "".join(chr((ord(letter) - 97 + shift) % 26 + 97) if letter.isalpha() else letter for letter in line.lower())
         for line in prose(15)
     )
+
+
+@pytest.mark.parametrize("offset", [-31, -30, -29, -28])
+def test_letters_in_the_order_of_glyphs_are_not(offset: int) -> None:
+    """Such fonts number their glyphs as ASCII does, from the space on."""
+    text = "".join(chr(max(33, ord(letter) + offset)) if letter.isalpha() else letter for letter in ENGLISH)
+    assert not is_plausible([text])
