@@ -95,6 +95,8 @@ def command(
 
 def coverage_lines(summary: Mapping[str, Any]) -> Iterator[str]:
     """Describe the summary of a run's files: `tasks.stages.ingest.corpus_coverage.summary_of`."""
+    if not summary["files"]:
+        yield "the corpus has no file"
     for outcome, files in summary["files"].items():
         further = ""
         if outcome == "passed-over":

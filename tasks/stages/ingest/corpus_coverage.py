@@ -75,8 +75,10 @@ def table_of(
         counts.get(identity.name, _NO_COUNTS) if identity.kind not in ("", RECORDS) else _NO_COUNTS
         for identity in identities
     ]
-    columns: dict[str, Any] = dict(zip(FileIdentity._fields, zip(*identities, strict=True), strict=True))
-    columns["outcome"], columns["reason"] = zip(*outcomes, strict=True)
+    columns: dict[str, Any] = {
+        field: [identity[at] for identity in identities] for at, field in enumerate(FileIdentity._fields)
+    }
+    columns["outcome"], columns["reason"] = ([outcome[at] for outcome in outcomes] for at in (0, 1))
     columns["bytes"] = sizes
     columns["documents"] = [documents[name] if name is not None else 0 for name in names]
     columns["rejected"] = [0 if name is None else rejected[name] for name in names]

@@ -9,7 +9,7 @@ import click
 import pyarrow as pa
 import pytest
 
-from flows.command.coverage import command
+from flows.command.coverage import command, coverage_lines
 from schemas.corpus import CorpusSettings
 from schemas.tables import QUARANTINE
 from tasks.stages.ingest import corpus_coverage, shard_plan, spill
@@ -97,6 +97,12 @@ def test_a_document_of_several_files_counts_for_the_first_by_name_whichever_is_r
         ("indexed", "", 1),
         ("duplicate", "b", 0),
     ]
+
+
+def test_a_corpus_without_files_has_no_row() -> None:
+    table = corpus_coverage.table_of((), (), {}, CARRIED_ROW.empty_table(), QUARANTINE.empty_table())
+    assert table.num_rows == 0
+    assert list(coverage_lines(corpus_coverage.summary_of(table))) == ["the corpus has no file"]
 
 
 def test_the_command_knows_all_outcomes() -> None:
