@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
 from tasks.pipeline.build import Build
 
+_AGAIN_SECONDS = 0.01
 STOPPING = "stopping; finished parts are kept, and the next run continues from there"
 
 
@@ -30,6 +33,7 @@ class Interrupt:
     If raised immediately, it would be lost in callbacks such as Dask's for garbage collection. After the stages, the
     first signal changes nothing: the remaining steps, the commit included, take a moment and must not be left half
     done. A second signal is raised immediately. A message announces the effect of the first signal when it arrives.
+    What is lost nevertheless, in callbacks while modules are imported, is delivered again.
 
     The KeyboardInterrupt has the signal's name.
     """
@@ -41,15 +45,17 @@ class Interrupt:
         self._came = False
         self._ending = False
         self._raised = False
+        self._lost = False
         self.cancelled = False  # by `cancel`, not by a signal
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        first, self._came = not self._came, True
+        again, self._lost = self._lost, False
+        first, self._came = again or not self._came, True
         self._name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        if first:
-            again = "Ctrl-C again" if number == signal.SIGINT else "a second signal"
+        if first and not again:
+            another = "Ctrl-C again" if number == signal.SIGINT else "a second signal"
             what = "the run is complete and is being recorded" if self._ending else STOPPING
-            self._tell(f"interrupted: {what}; {again} ends it at once")
+            self._tell(f"interrupted: {what}; {another} ends it at once")
         if self._build is not None:
             self._build.executor.stop()
         if not first or (self._build is None and not self._ending):
@@ -69,8 +75,30 @@ class Interrupt:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        with handling_signals(self), self.restored():
+        with handling_signals(self), self._delivered(), self.restored():
             yield
+
+    @contextlib.contextmanager
+    def _delivered(self) -> Iterator[None]:
+        """Send the signal again if Python ignored its KeyboardInterrupt, as it does in callbacks of weak references."""
+        usual, timers = sys.unraisablehook, list[threading.Timer]()
+
+        def deliver(ignored: sys.UnraisableHookArgs) -> None:
+            if not self._raised or not isinstance(ignored.exc_value, KeyboardInterrupt):
+                usual(ignored)
+                return
+            self._lost = True
+            number = signal.SIGTERM if self._name == signal.SIGTERM.name else signal.SIGINT
+            timers.append(threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number)))
+            timers[-1].start()
+
+        sys.unraisablehook = deliver
+        try:
+            yield
+        finally:
+            sys.unraisablehook = usual
+            for timer in timers:
+                timer.cancel()
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,46 @@ def test_before_the_stages_a_signal_is_raised_at_once() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run()
+
+
+def test_an_interrupt_that_a_callback_loses_is_raised_again(capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[str] = []
+
+    def run() -> None:
+        with stopped_by_signals(told.append):
+            forgotten = {1}
+            reference = weakref.ref(forgotten, lambda _: term())
+            del forgotten
+            assert reference() is None
+            time.sleep(10)
+
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+        run()
+    assert len(told) == 1
+    assert "Traceback" not in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_an_interrupt_that_a_callback_loses_does_not_end_the_record_of_a_run() -> None:
+    build: Any = _Stopped()
+    done: list[str] = []
+
+    def run() -> None:
+        with stopped_by_signals() as interrupt:
+            forgotten = {1}
+            reference = weakref.ref(forgotten, lambda _: term())
+            del forgotten
+            assert reference() is None
+            try:
+                with interrupt.stops(build):
+                    pytest.fail("stages began")
+            finally:
+                time.sleep(0.2)
+                done.append("recorded")
+
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+        run()
+    assert (build.stops, done) == (0, ["recorded"])
 
 
 def test_an_interrupt_that_a_library_turned_into_an_error_is_raised_again() -> None:
