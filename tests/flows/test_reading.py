@@ -93,7 +93,7 @@ def test_what_became_of_the_files_is_that_of_an_empty_store(folder: Folder) -> N
     folder.write("picture.png", "no text")
     (folder.corpus / "doc-0005.md").unlink()
     folder.night()
-    assert folder.read == (2, 13)
+    assert folder.read == (2, 12)
     store = folder.folder / "store"
     updated = files_of(store)
     assert {"duplicate", "indexed", "passed-over", "quarantined"} >= {row["outcome"] for row in updated}
