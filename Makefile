@@ -28,7 +28,7 @@ $(INSTALLED): pyproject.toml infra/wheel/pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[pipeline,dev]" -e infra/wheel
-	$(BIN)/python -m compileall -q indexmill schemas storage tasks flows indexmill_pipeline
+	$(BIN)/python -m compileall -q -j 0 indexmill schemas storage tasks flows indexmill_pipeline
 	touch $(INSTALLED)
 
 demo: install
@@ -41,7 +41,7 @@ demo: install
 # module is set up twice. Compiled, and with bytecode of the tests: else every process that they start would compile all
 # modules again.
 test: install
-	$(BIN)/python -m compileall -q indexmill schemas storage tasks flows indexmill_pipeline
+	$(BIN)/python -m compileall -q -j 0 indexmill schemas storage tasks flows indexmill_pipeline benchmarks tests
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # Four processes, since a third of the time of slow tests is waiting.
