@@ -45,20 +45,24 @@ class Interrupt:
         self._came = False
         self._ending = False
         self._raised = False
-        self._lost = False
+        self._number = signal.SIGTERM
+        self._first = True
+        self._again = False  # the next signal is one whose KeyboardInterrupt Python ignored
         self.cancelled = False  # by `cancel`, not by a signal
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        again, self._lost = self._lost, False
-        first, self._came = again or not self._came, True
-        self._name = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        if first and not again:
+        again, self._again = self._again, False
+        if not again:
+            self._first, self._came = not self._came, True
+        self._number = signal.Signals(number)
+        self._name = "Ctrl-C" if number == signal.SIGINT else self._number.name
+        if self._first and not again:
             another = "Ctrl-C again" if number == signal.SIGINT else "a second signal"
             what = "the run is complete and is being recorded" if self._ending else STOPPING
             self._tell(f"interrupted: {what}; {another} ends it at once")
         if self._build is not None:
             self._build.executor.stop()
-        if not first or (self._build is None and not self._ending):
+        if not self._first or (self._build is None and not self._ending):
             self._raised = True
             raise KeyboardInterrupt(self._name)
 
@@ -87,9 +91,8 @@ class Interrupt:
             if not self._raised or not isinstance(ignored.exc_value, KeyboardInterrupt):
                 usual(ignored)
                 return
-            self._lost = True
-            number = signal.SIGTERM if self._name == signal.SIGTERM.name else signal.SIGINT
-            timers.append(threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number)))
+            self._again = True
+            timers.append(threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), self._number)))
             timers[-1].start()
 
         sys.unraisablehook = deliver

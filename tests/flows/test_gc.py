@@ -27,6 +27,7 @@ from storage.folder import open_folder
 from storage.gc import DAY
 from storage.lease import acquire
 from storage.processes import Process
+from storage.readings import ReadingRecord
 from tasks.stages.ingest import source_files
 from tests.corpora import Documents, documents, write_corpus
 from tests.deep import share
@@ -61,8 +62,7 @@ def readers_stay(quick: Path, refreshes: int, monkeypatch: pytest.MonkeyPatch) -
         for number in range(refreshes):
             refreshed(root, rows, number)
             assert held(warm) == before
-        # Records of runs name the tables of what became of files, and are kept for 90 days.
-        collect(str(root), 1, 0.0, time.time() + 100 * DAY)
+        collect(str(root), 1, 0.0, time.time() + DAY)
         assert held(warm) == before
         assert refs.removals(open_folder(root)).keys() == set(range(1, refreshes + 1))
         with pytest.raises(SnapshotNotFound, match="version 1 was removed by gc"):
@@ -71,8 +71,14 @@ def readers_stay(quick: Path, refreshes: int, monkeypatch: pytest.MonkeyPatch) -
     fresh = build(settings(quick / "fresh", quick / "corpus.jsonl"))
     assert refs.newest(open_folder(root)).manifest == fresh.manifest  # type: ignore[union-attr]
     assert complete_parts(quick / "fresh").keys() <= complete_parts(root).keys()
-    blobs = [{digest for digest, _ in gc.blobs_of(open_folder(quick / name))} for name in ("store", "fresh")]
-    assert blobs[0] == blobs[1]
+    expected = {digest for digest, _ in gc.blobs_of(open_folder(quick / "fresh"))}
+    # Records of runs are kept for 90 days, and name the tables of what became of files.
+    records = [ReadingRecord.model_validate_json(path.read_bytes()) for path in root.glob("runs/*/reading.json")]
+    tables = {digest for record in records for digest in record.files}
+    assert expected <= (kept := {digest for digest, _ in gc.blobs_of(open_folder(root))}) <= expected | tables
+    assert len(kept - expected) <= refreshes
+    collect(str(root), 1, 0.0, time.time() + 100 * DAY)
+    assert {digest for digest, _ in gc.blobs_of(open_folder(root))} == expected
 
 
 @pytest.mark.slow

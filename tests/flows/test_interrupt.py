@@ -39,6 +39,14 @@ def term() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+def term_in_callback() -> None:
+    """Send a signal in a callback, where Python ignores what its handler raises."""
+    objects = {1}
+    reference = weakref.ref(objects, lambda _: term())
+    del objects
+    assert reference() is None
+
+
 def test_before_the_stages_a_signal_is_raised_at_once() -> None:
     def run() -> None:
         with stopped_by_signals():
@@ -50,19 +58,16 @@ def test_before_the_stages_a_signal_is_raised_at_once() -> None:
 
 
 def test_an_interrupt_that_a_callback_loses_is_raised_again(capsys: pytest.CaptureFixture[str]) -> None:
-    told: list[str] = []
+    messages: list[str] = []
 
     def run() -> None:
-        with stopped_by_signals(told.append):
-            forgotten = {1}
-            reference = weakref.ref(forgotten, lambda _: term())
-            del forgotten
-            assert reference() is None
+        with stopped_by_signals(messages.append):
+            term_in_callback()
             time.sleep(10)
 
     with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
         run()
-    assert len(told) == 1
+    assert len(messages) == 1
     assert "Traceback" not in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
@@ -73,10 +78,7 @@ def test_an_interrupt_that_a_callback_loses_does_not_end_the_record_of_a_run() -
 
     def run() -> None:
         with stopped_by_signals() as interrupt:
-            forgotten = {1}
-            reference = weakref.ref(forgotten, lambda _: term())
-            del forgotten
-            assert reference() is None
+            term_in_callback()
             try:
                 with interrupt.stops(build):
                     pytest.fail("stages began")
@@ -87,6 +89,20 @@ def test_an_interrupt_that_a_callback_loses_does_not_end_the_record_of_a_run() -
     with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
         run()
     assert (build.stops, done) == (0, ["recorded"])
+
+
+def test_a_second_signal_that_a_callback_loses_is_raised_while_stages_are_at_work() -> None:
+    build: Any = _Stopped()
+
+    def run() -> None:
+        with stopped_by_signals() as interrupt, interrupt.stops(build):
+            term()
+            term_in_callback()
+            time.sleep(10)
+            pytest.fail("not raised")
+
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM"):
+        run()
 
 
 def test_an_interrupt_that_a_library_turned_into_an_error_is_raised_again() -> None:

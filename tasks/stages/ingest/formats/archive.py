@@ -65,7 +65,7 @@ class Archive:
             raise UnreadableError("unreadable-file", f"the archive lacks the entry {_shown(name)}")
         entry = self._entries[stored_name]
         data = bytearray()
-        with self._archive.open(entry) as stream:
+        with _checking(f"the entry {_shown(name)}"), self._archive.open(entry) as stream:
             while chunk := stream.read(_CHUNK):
                 data += chunk
                 self._remaining -= len(chunk)
@@ -89,20 +89,26 @@ def open_archive(file: BinaryIO, limits: ExtractionLimits, kind: str) -> Iterato
     """
     try:
         _refuse_other_files(file, kind)
-        with zipfile.ZipFile(_Bounded(file)) as archive:
+        with _checking("the archive"), zipfile.ZipFile(_Bounded(file)) as archive:
             yield Archive(archive, limits)
     except UnreadableError:
         raise
     except RecursionError as error:
         raise UnreadableError("hostile-file", "it is nested too deeply") from error
+    except (ArithmeticError, LookupError, RuntimeError, ValueError) as error:
+        raise UnreadableError("unreadable-file", f"it is not {kind} as expected: {type(error).__name__}") from error
+
+
+@contextmanager
+def _checking(what: str) -> Iterator[None]:
+    """Raise UnreadableError if the block finds an archive or entry damaged. what: names it in the message."""
+    try:
+        yield
     except (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, EOFError, NotImplementedError) as error:
         if lacks_memory(error):
             raise
-        raise UnreadableError(
-            "unreadable-file", f"the archive is damaged or cut short: {type(error).__name__}"
-        ) from error
-    except (ArithmeticError, LookupError, RuntimeError, ValueError) as error:
-        raise UnreadableError("unreadable-file", f"it is not {kind} as expected: {type(error).__name__}") from error
+        message = f"{what} is damaged or cut short: {type(error).__name__}"
+        raise UnreadableError("unreadable-file", message) from error
 
 
 def _refuse_other_files(file: BinaryIO, kind: str) -> None:

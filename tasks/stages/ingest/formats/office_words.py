@@ -12,10 +12,10 @@ _NAMES = rb"Fallback|moveFrom|del|t|delText|text|p|t[cr]|tab|br|cr"
 _TAG = re.compile(rb"<(/?)(?:\w{1,20}:)?(%b)(?=[\s/>])([^<>]*)>([^<]*)" % _NAMES)
 _TEXT = frozenset({b"t", b"delText", b"text"})
 _SHARED = re.compile(
-    rb"<(?:\w{1,20}:)?c\s[^<>]*\bt=[\"']s[\"'][^<>]*>\s*<(?:\w{1,20}:)?v(?:\s[^<>]*)?>\s*([0-9]{1,9})\s*<"
+    rb"<(?:\w{1,20}:)?c\s[^<>]{0,500}\bt=[\"']s[\"'][^<>]{0,500}>\s*<(?:\w{1,20}:)?v(?:\s[^<>]*)?>\s*([0-9]{1,9})\s*<"
 )
 _CELL_END = re.compile(rb"</(?:\w{1,20}:)?c\s*>")
-_OWN_TEXT = re.compile(rb"<(?:\w{1,20}:)?c\s[^<>]*\bt=[\"'](inlineStr|str)[\"'][^<>]*(?<!/)>")
+_OWN_TEXT = re.compile(rb"<(?:\w{1,20}:)?c\s[^<>]{0,500}\bt=[\"'](inlineStr|str)[\"'][^<>]{0,500}(?<!/)>")
 _VALUE = re.compile(rb"<(?:\w{1,20}:)?v(?:\s[^<>]*)?>([^<>]*)<")
 
 
@@ -48,8 +48,9 @@ def words_in_sheet(data: bytes) -> tuple[Counter[int], Counter[str]]:
     for cell in _CELL_END.split(data) if _OWN_TEXT.search(data) else ():
         if (start := _OWN_TEXT.search(cell)) is None:
             continue
-        parts = [text for closes, name, _, text in _TAG.findall(cell, start.end()) if name == b"t" and not closes]
-        value = _VALUE.search(cell, start.end())
-        pieces = parts if start[1] == b"inlineStr" else [] if value is None else [value[1]]
+        if start[1] == b"str":
+            pieces = _VALUE.findall(cell, start.end())
+        else:
+            pieces = [text for closes, name, _, text in _TAG.findall(cell, start.end()) if name == b"t" and not closes]
         texts.append(unescape(b"".join(pieces).decode("utf-8", "replace")))
     return shared, words_of("\n".join(texts))

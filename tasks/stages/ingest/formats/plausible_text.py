@@ -1,8 +1,7 @@
 """Detects text that is a cipher: fonts whose map to Unicode is wrong, or scrambled against copying.
 
 Language detectors name a language for any text. Two traits of languages in Latin letters are enough: a text has many of
-their shortest words or, as tables and Finnish do, of their most frequent pairs of letters. Of 3,360 samples of 60 words
-in 56 languages, none is taken for a cipher; of 3,000 ciphers, 4 % are not detected.
+their shortest words or, as tables and Finnish do, of their most frequent pairs of letters.
 """
 
 from __future__ import annotations
@@ -49,9 +48,8 @@ def is_plausible(texts: Iterable[str]) -> bool:
         return True
     if sum(len(word) >= _LONG for word in words) < _LEAST_LONG * len(words):
         return True
-    letters = [letter for letter in unicodedata.normalize("NFD", " ".join(words)) if letter.isalpha() or letter == " "]
-    spaces = len(words) - 1
-    if sum("a" <= letter <= "z" for letter in letters) < 0.8 * (len(letters) - spaces):
+    folded = ["".join(filter(str.isalpha, unicodedata.normalize("NFD", word))) for word in words]
+    if sum("a" <= letter <= "z" for word in folded for letter in word) < 0.8 * sum(map(len, folded)):
         return True
-    pairs = [first + second for first, second in pairwise(letters) if first != " " != second]
+    pairs = [first + second for word in folded for first, second in pairwise(word)]
     return sum(pair in _PAIRS for pair in pairs) >= _LEAST_PAIRS * len(pairs)

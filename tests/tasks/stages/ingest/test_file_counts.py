@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import zipfile
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,16 @@ from tasks.stages.ingest.formats.format_registry import format_of
 from tasks.stages.ingest.formats.office_words import words_in_part
 from tasks.stages.ingest.formats.word_count import count_words, words_of
 from tests.deep import examples
-from tests.tasks.stages.ingest.formats.office_files import docx, extracted, paragraph, pptx, shape, xlsx
+from tests.tasks.stages.ingest.formats.office_files import (
+    S,
+    docx,
+    extracted,
+    paragraph,
+    pptx,
+    relationships,
+    shape,
+    xlsx,
+)
 from tests.tasks.stages.ingest.formats.pdf_files import Paper, prose, read_pdf
 
 WORDS = st.lists(st.sampled_from(["Fenna", "Rook", "Vell", "\u6c34", "caf\u00e9"]), max_size=9).map(" ".join)
@@ -111,11 +121,33 @@ def test_a_workbook_loses_hidden_sheets_shapes_and_remarks() -> None:
         f"<xdr:txBody><a:p><a:r><a:t>{text}</a:t></a:r></a:p></xdr:txBody></xdr:sp></xdr:oneCellAnchor>"
         for about, text in (("", "box"), ('hidden="1"', "not shown"))
     )
-    strings, anchors = ["<t>Fenna Rook</t>"], {1: "".join(shapes)}
-    found = extracted("xlsx", xlsx({"A": rows, "B": rows}, strings=strings, states={"B": "hidden"}, drawings=anchors))
-    counts = counts_of(found.words, found.text)
-    assert counts.left_out == {"hidden": 7 + 2}
-    assert (counts.words, counts.text_words, counts.added) == (17, 10, 2)  # the name of the sheet, and 7
+    remark = f"<comments {S}><commentList><comment><text><t>a secret</t></text></comment></commentList></comments>"
+    remarks = {"d": ("drawing", "../drawings/drawing1.xml"), "r": ("comments", "../comments1.xml")}
+    data = xlsx(
+        {"A": rows, "B": rows},
+        strings=["<t>Fenna Rook</t>"],
+        states={"B": "hidden"},
+        drawings={1: "".join(shapes)},
+        more={
+            "xl/worksheets/_rels/sheet1.xml.rels": relationships(remarks),
+            "xl/comments1.xml": remark,
+        },
+    )
+    workbook = extracted("xlsx", data)
+    counts = counts_of(workbook.words, workbook.text)
+    assert counts.left_out == {"hidden": 7 + 2, "comment": 2}
+    assert (counts.words, counts.text_words, counts.added) == (19, 10, 2)  # the name of the sheet, and 7
+
+
+def test_a_damaged_hidden_sheet_costs_itself() -> None:
+    rows = '<row r="1"><c r="A1" t="inlineStr"><is><t>Fenna Rook left Vell</t></is></c></row>'
+    data = bytearray(xlsx({"A": rows, "B": rows.replace("Vell", "Orrin")}, states={"B": "hidden"}))
+    with zipfile.ZipFile(io.BytesIO(bytes(data))) as archive:
+        entry = archive.getinfo("xl/worksheets/sheet2.xml")
+    start = entry.header_offset + 30 + len(entry.filename)
+    data[start : start + entry.compress_size] = b"\xff" * entry.compress_size
+    workbook = extracted("xlsx", bytes(data))
+    assert (left_out(workbook), "Fenna Rook left Vell" in workbook.text) == ({}, True)
 
 
 def test_an_e_mail_loses_the_hidden_text_of_its_page() -> None:
@@ -124,8 +156,8 @@ def test_an_e_mail_loses_the_hidden_text_of_its_page() -> None:
     plain, rich = (
         f"--x\nContent-Type: text/{kind}\n\n{text}\n" for kind, text in (("plain", "See below"), ("html", page))
     )
-    found = read("email", f"{head}{plain}{rich}--x--\n")
-    counts = counts_of(found.words, found.text)
+    message = read("email", f"{head}{plain}{rich}--x--\n")
+    counts = counts_of(message.words, message.text)
     assert (counts.words, counts.text_words, counts.added, counts.left_out) == (14, 13, 0, {"hidden": 1})
 
 

@@ -80,10 +80,10 @@ def test_a_page_whose_letters_are_a_cipher_is_left_out_and_counted() -> None:
     for lines in (readable, cipher, readable):
         paper.lines(60, 100, lines)
         paper.page()
-    found = read_pdf(paper.data())
-    assert " ".join(cipher)[:20] not in found.text.replace("\n", " ")
-    assert [location.page for location in found.locations] == [1, 3]
-    counts = counts_of(found.words, found.text)
+    document = read_pdf(paper.data())
+    assert " ".join(cipher)[:20] not in document.text.replace("\n", " ")
+    assert [location.page for location in document.locations] == [1, 3]
+    counts = counts_of(document.words, document.text)
     assert counts.left_out == {"unreadable-letters": count_words(" ".join(cipher))}
 
 
