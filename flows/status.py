@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from indexmill.retrieve.legibility import illegible_line, languages_of
 from indexmill.store.layout import batch_name
 from indexmill.store.manifest import Hold, Ref, Removal
 from indexmill.store.reader import StoreReader
@@ -20,6 +21,7 @@ from storage.clock import from_timestamp
 from storage.lease import MARGIN, Holding
 from storage.processes import alive
 from storage.protocol import Store
+from storage.publish import read_manifest
 from storage.runs import StoredRun
 
 State = Literal["fresh", "stale", "refused", "candidate-waiting", "rolled-back", "on-hold", "unpublished"]
@@ -96,6 +98,8 @@ class Status:
 
     success: the last run that compared the served index with the corpus. candidate: the run whose candidate can be
     published by hand. stand_ins: by stage, the numbers of texts in the served index and of fallbacks among them.
+    languages: by two-letter code ("" for unknown) in the newest version, the numbers of documents and passages, and
+    the legibility to the encoder, 0 to 1; see `indexmill.retrieve.legibility`.
     coverage: what became of the files of the corpus in the run `success`; see `tasks.stages.ingest.corpus_coverage`.
     """
 
@@ -112,6 +116,7 @@ class Status:
     candidate: str | None
     stand_ins: dict[str, dict[str, int]]
     coverage: dict[str, Any]
+    languages: dict[str, dict[str, int | float]]
     aliases: dict[str, int]
     batches: tuple[Pending, ...]
     problems: tuple[str, ...]
@@ -138,6 +143,7 @@ def read_status(store: Store, now: float, max_age: float | None = None) -> Statu
     candidate = refused if history and _is_publishable(refused, history[-1]) else None
     back = _rollback(past, newest, read_at)
     withdrawn = refs.removals(store).get(history[-1].version) if history else None
+    manifest = None if newest is None else read_manifest(store, newest.manifest)
     state = _state(newest is not None, hold, back, candidate, refused, stale)
     return Status(
         state=state,
@@ -153,6 +159,7 @@ def read_status(store: Store, now: float, max_age: float | None = None) -> Statu
         candidate=None if candidate is None else candidate.run_id,
         stand_ins={} if success is None else _report_of(success, "stand_ins"),
         coverage={} if success is None else _report_of(success, "coverage"),
+        languages={} if manifest is None else languages_of(manifest),
         aliases=StoreReader(store.url).aliases(),
         batches=tuple(
             Pending(batch, state, round(max(0.0, now - file.modified), 3))
@@ -161,6 +168,7 @@ def read_status(store: Store, now: float, max_age: float | None = None) -> Statu
         ),
         problems=(
             *([] if stale is None else [stale]),
+            *([line] if manifest is not None and (line := illegible_line(manifest)) else []),
             *_problems(withdrawn, refused, back, newest, ahead, zombie, hold),
         ),
     )

@@ -210,7 +210,7 @@ _EAST_ASIAN = re.compile(
 )
 
 _RAW_WORD = re.compile(r"\w[\w'’.]*")
-_FUNCTION_WORDS = frozenset(
+FUNCTION_WORDS = frozenset(
     """
     a about after all also an and any are as at be because been before being both but by can could did do does
     during each either few first for from had has have he her here him his how i if in into is it its just last
@@ -260,7 +260,7 @@ def names_nothing(text: str) -> bool:
     """Return True if a text consists only of function words, in any case; False for acronyms such as IT."""
     words = canonical_words(text) if len(text) < _LONGEST else [text]
     acronym = text.isupper() and len(text) > 1
-    return not acronym and all(word in _FUNCTION_WORDS for word in words)
+    return not acronym and all(word in FUNCTION_WORDS for word in words)
 
 
 def _title_spans(title: str) -> Iterator[tuple[int, int, Kind]]:
@@ -480,7 +480,7 @@ def question_runs(question: str) -> list[tuple[str, int, int, bool]]:
             folded = canonical_words(raw)
             if i or not folded or folded[0] not in _OPENERS:
                 shown.update(folded)
-    is_content = [word not in _FUNCTION_WORDS for word in words]
+    is_content = [word not in FUNCTION_WORDS for word in words]
     is_shown = [content and word in shown for word, content in zip(words, is_content, strict=True)]
     contents, capitals = (list(accumulate(column, initial=0)) for column in (is_content, is_shown))  # before each word
     return [

@@ -7,6 +7,7 @@ digest; the ref and the run's record contain the history.
 from __future__ import annotations
 
 import contextlib
+import operator
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
@@ -20,13 +21,34 @@ from indexmill.store.record import Digest, Name, Record, Timestamp, Word
 _Version = Annotated[int, Field(ge=1)]
 
 
+class LanguageCounts(Record):
+    """The documents and passages of one language, and how the encoder's tokenizer cuts their words.
+
+    A document counts for the language of most of its passages. words: lower-case words of four or more letters, and
+    runs of letters in scripts without spaces. tokens: those of the words. unknown: tokens for characters that the
+    tokenizer does not know. joints: places between two letters of a word. cuts: joints between two tokens; in a word
+    with an unknown token, every joint. All are 0 if the model's tokenizer is not known.
+    """
+
+    documents: Annotated[int, Field(ge=0)] = 0
+    passages: Annotated[int, Field(ge=0)] = 0
+    tokens: Annotated[int, Field(ge=0)] = 0
+    unknown: Annotated[int, Field(ge=0)] = 0
+    joints: Annotated[int, Field(ge=0)] = 0
+    cuts: Annotated[int, Field(ge=0)] = 0
+
+
 class Corpus(Record):
-    """The corpus of a snapshot: the digest of its set of documents, and its counts."""
+    """The corpus of a snapshot: the digest of its set of documents, and its counts.
+
+    languages: by two-letter code, "" for an unknown language; empty in snapshots made before languages were counted.
+    """
 
     fingerprint: str
     documents: Annotated[int, Field(ge=0)]
     passages: Annotated[int, Field(ge=0)]
     counts: dict[str, int] = Field(default_factory=dict)
+    languages: dict[str, LanguageCounts] = Field(default_factory=dict, exclude_if=operator.not_)
 
 
 class FamilyRecord(Record):

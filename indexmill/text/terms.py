@@ -47,6 +47,7 @@ _CAPITALS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _SIGNS = ("++", "#")
 _SHORT = 32
 """The maximum length of a token that is cached beyond its shard."""
+_LEAST_PROSE = 4
 _LEAST_STEMMED = 4
 """The minimum length of a word that is stemmed: shorter words are often acronyms."""
 
@@ -79,6 +80,24 @@ def term_keys(terms: Iterable[str]) -> npt.NDArray[np.uint64]:
     sha256 = hashlib.sha256
     digests = b"".join([sha256(term.encode("utf-8", "surrogatepass")).digest() for term in terms])
     return np.frombuffer(digests, dtype=">u8")[::4].astype(np.uint64)
+
+
+def prose_words(text: str) -> list[str]:
+    """Return the words of four or more letters that have no capital: no names, numbers, acronyms or identifiers.
+
+    In a script without spaces between words, a word is a run of two or more letters.
+    """
+    return [token for token in _tokens(text) if len(token) > 1 and _is_prose(token)]
+
+
+@lru_cache(maxsize=1 << 16)
+def _is_prose(token: str) -> bool:
+    if token != token.lower():
+        return False
+    if token.isalpha():
+        return len(token) >= _LEAST_PROSE or bool(_UNSPACED_RUN.match(token))
+    # A word with marks, as in Hindi, is not alphabetic to Python.
+    return not token.isascii() and bool(_patterns(True)[1].fullmatch(token)) and not any(map(str.isdigit, token))
 
 
 def _tokens(text: str) -> list[str]:

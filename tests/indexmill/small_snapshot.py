@@ -21,7 +21,7 @@ from indexmill.store.artifact_listing import Artifact
 from indexmill.store.canonical import canonical_json, content_id, digest_of
 from indexmill.store.exported import exported_name
 from indexmill.store.layout import BRANCH, alias_name, ref_name
-from indexmill.store.manifest import Alias, Corpus, FamilyRecord, Manifest, Ref
+from indexmill.store.manifest import Alias, Corpus, FamilyRecord, LanguageCounts, Manifest, Ref
 from indexmill.store.pack_schema import schema_of, shape_problem, split_dimension
 from indexmill.store.packs import write_pack
 from indexmill.text.canonical_names import NameIndex, canonical_name, entity_id
@@ -53,6 +53,7 @@ class Text:
     source: str | None = None
     sections: tuple[str, ...] = ()
     locations: tuple[tuple[int, int, Sequence[float] | None], ...] = ()
+    language: str = "en"
 
 
 WORLD = {
@@ -156,6 +157,7 @@ class SnapshotWriter:
         self.families: dict[str, FamilyRecord] = {}
         self.models: dict[str, object] = {"encoder": EMBEDDER.fingerprint.as_dict()}
         self.configuration: dict[str, JsonValue] = {}
+        self.languages: dict[str, LanguageCounts] = {}
         self.documents = 0
         self.passages = 0
         self._mentions: list[tuple[str, str]] = []
@@ -220,6 +222,7 @@ class SnapshotWriter:
                         "text": paragraph,
                         "tokens": len(paragraph.split()),
                         "section": text.sections[ordinal] if text.sections else "",
+                        "language": text.language,
                     }
                 )
                 at = 0
@@ -363,7 +366,9 @@ class SnapshotWriter:
 
     def manifest(self) -> Manifest:
         return Manifest(
-            corpus=Corpus(fingerprint="f" * 64, documents=self.documents, passages=self.passages),
+            corpus=Corpus(
+                fingerprint="f" * 64, documents=self.documents, passages=self.passages, languages=self.languages
+            ),
             configuration=self.configuration,
             models=self.models,
             artifacts=tuple(self.artifacts),

@@ -30,13 +30,15 @@ from indexmill.errors import ConfigurationError
 from indexmill.models.embedder import HashEmbedder, Tokeniser
 from indexmill.store.canonical import content_id
 from schemas.config import SplitSettings
-from schemas.tables import DOCUMENTS, PASSAGES, PLAIN, SENTENCES, conform
+from schemas.tables import DOCUMENTS, LANGUAGES, PASSAGES, PLAIN, SENTENCES, conform
 from tasks.core.encoder import tokeniser_of
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, worker_arg
 from tasks.core.unchanged import in_order, unchanged
 from tasks.stages.ingest.formats.format_registry import format_of
+from tasks.stages.split.language_counts import language_counts
 from tasks.stages.split.sections import outline, sections
+from tasks.text.language import languages_of
 from tasks.text.markup import Markup, Visible, link_words, markup_of, visible
 from tasks.text.sentences import INTRODUCED, Segment, segments, trimmed
 
@@ -398,7 +400,7 @@ def _halved(cut: _Cut, text: str) -> Iterator[_Cut]:
 
 
 def _tables(cuts: list[_Cut], counts: list[int], documents: Sequence[_Document]) -> tuple[pa.Table, pa.Table]:
-    passages: list[tuple[str, str, int, int, int, str, int, str]] = []  # the columns of PASSAGES
+    passages: list[tuple[str, str, int, int, int, str, int, str, str]] = []  # the columns of PASSAGES
     of_passage: list[int] = []
     ordinals: list[int] = []
     bounds: list[tuple[int, int]] = []
@@ -407,13 +409,15 @@ def _tables(cuts: list[_Cut], counts: list[int], documents: Sequence[_Document])
         seen = document.visible
         begins = [cut.start for cut, _ in of_document]
         within = [""] * len(begins) if seen is None else sections(seen, document.title, begins)
-        for ordinal, ((cut, count), section) in enumerate(zip(of_document, within, strict=True)):
+        languages = languages_of(document.text, [document.text[cut.start : cut.end] for cut, _ in of_document])
+        columns_of = zip(of_document, within, languages, strict=True)
+        for ordinal, ((cut, count), section, language) in enumerate(columns_of):
             of_passage.extend([len(passages)] * len(cut.segments))
             ordinals.extend(range(len(cut.segments)))
             start, end = (cut.start, cut.end) if seen is None else seen.bounds(cut.start, cut.end)
             text = document.original[start:end]
             passage_id = content_id("passage", document.identity, text, str(repeats[text]))
-            passages.append((passage_id, document.identity, ordinal, start, end, text, count, section))
+            passages.append((passage_id, document.identity, ordinal, start, end, text, count, section, language))
             repeats[text] += 1
             spans = [(segment.start, segment.end) for segment in cut.segments]
             spans = spans if seen is None else seen.originals(spans)
@@ -462,10 +466,14 @@ def _plain(cuts: Sequence[_Cut], documents: Sequence[_Document]) -> pa.Table:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitStageSettings(StageSettings):
-    """The settings `split`, the tokenizer's fingerprint, and the arguments to open the tokenizer."""
+    """The settings `split`, the tokenizer's fingerprint, and the arguments to open the tokenizer.
+
+    is_of_model: True if the tokenizer is the encoder's own, so that its tokens show how well the encoder reads a text.
+    """
 
     split: Mapping[str, Any]
     tokenizer: Mapping[str, Any]
+    is_of_model: bool
     opening: Mapping[str, Any] = worker_arg()
 
 
@@ -475,6 +483,7 @@ def settings_of(run: Run) -> SplitStageSettings:
     return SplitStageSettings(
         split=run.configuration.split.model_dump(),
         tokenizer=choice.tokenizer,
+        is_of_model=choice.has_own_tokenizer,
         opening=choice.tokenizer_opening(run.store),
     )
 
@@ -483,17 +492,23 @@ def _compute(inputs: Part[SplitStageSettings]) -> Outputs:
     settings = SplitSettings.model_validate(inputs.settings.split)
     documents = inputs.table("documents")
     same, is_unchanged = unchanged(inputs, documents)
-    fresh = split(documents.filter(pa.array(~is_unchanged)), tokeniser_of(inputs), settings)
+    tokeniser = tokeniser_of(inputs)
+    fresh = split(documents.filter(pa.array(~is_unchanged)), tokeniser, settings)
+    counts = language_counts(
+        fresh.passages, tokeniser if inputs.settings.is_of_model and isinstance(tokeniser, Tokeniser) else None
+    )
     copied = [part.of_documents("passages") for part in same]
     ids = documents.column("document_id")
     passages = in_order([fresh.passages, *copied], "document_id", ids)
     sentences = [part.of_passages("sentences", of.column("passage_id")) for part, of in zip(same, copied, strict=True)]
     plain = [part.of_documents("plain") for part in same]
+    languages = [part.of_documents("languages") for part in same]
     return Outputs(
         tables={
             "passages": passages,
             "sentences": in_order([fresh.sentences, *sentences], "passage_id", passages.column("passage_id")),
             "plain": in_order([fresh.plain, *plain], "document_id", ids),
+            "languages": in_order([counts, *languages], "document_id", ids),
         },
         counts={"documents_made": int((~is_unchanged).sum())},
     )
@@ -501,14 +516,15 @@ def _compute(inputs: Part[SplitStageSettings]) -> Outputs:
 
 STAGE = Stage(
     "split",
-    version=5,
+    version=6,
     compute=_compute,
-    libraries=("markdown-it-py", "sentencex", "tokenizers"),
+    libraries=("markdown-it-py", "py3langid", "sentencex", "tokenizers"),
     inputs=(Input("documents", DOCUMENTS),),
     outputs=(
         Output("passages", PASSAGES, artifact="passages/{label}"),
         Output("sentences", SENTENCES, artifact="sentences/{label}"),
         Output("plain", PLAIN),
+        Output("languages", LANGUAGES),
     ),
     per_document=True,
     priority=20,

@@ -37,7 +37,8 @@ def test_a_document_that_fits_stays_whole() -> None:
     passages, sentences, _ = split(documents(("d", "Title", text)), EMBEDDER, SplitSettings())
     (tokens,) = EMBEDDER.count_tokens([embedded_text("Title", text)])
     (passage,) = passages.to_pylist()
-    assert tuple(passage.values()) == (content_id("passage", "d", text, "0"), "d", 0, 0, len(text), text, tokens, "")
+    expected = (content_id("passage", "d", text, "0"), "d", 0, 0, len(text), text, tokens, "", "en")
+    assert tuple(passage.values()) == expected
     bounds = list(zip(sentences["start"].to_pylist(), sentences["end"].to_pylist(), strict=True))
     assert bounds == sentence_spans(text)
     assert sentences["ordinal"].to_pylist() == list(range(5))

@@ -8,10 +8,11 @@ import pytest
 
 from indexmill.errors import ModelUnavailable
 from schemas.corpus import CorpusSettings
-from tasks.stages.ingest import language, shard_plan, spill
-from tasks.stages.ingest.documents import Document
-from tasks.stages.ingest.language import language_of, with_language
+from tasks.stages.ingest import shard_plan, spill
+from tasks.stages.ingest.documents import Document, with_language
 from tasks.stages.ingest.source_files import find
+from tasks.text import language
+from tasks.text.language import language_of, languages_of
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,20 @@ def document(text: str, metadata: str = "{}") -> Document:
     return Document("d", "", text, None, metadata, "00", len(text))
 
 
+def test_english_loads_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    language._model.cache_clear()
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    assert language_of("Install the package with the package manager of your system.") == "en"
+    assert language_of("会议已推迟到下周一，详细信息稍后通知大家。") == "zh"
+
+
+def test_a_passage_in_another_script_has_a_language_of_its_own() -> None:
+    german, chinese = "Die Sitzung wurde auf nächsten Montag verschoben.", "会议已推迟到下周一，详细信息稍后通知大家。"
+    assert languages_of(german * 2 + chinese, [german * 2, chinese, "1234"]) == ["de", "zh", "de"]
+    assert languages_of("1234", ["1234"]) == [""]
+    assert languages_of("", []) == []
+
+
 def test_a_stated_language_is_kept() -> None:
     german = "Die Sitzung wurde auf nächsten Montag verschoben."
     stated = document(german, '{"language":"en"}')
@@ -86,6 +101,6 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.
     language._model.cache_clear()
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
     with pytest.raises(ModelUnavailable, match=r"indexmill\[pipeline\]"):
-        language_of("Install the package with the package manager of your system.")
+        language_of("Die Sitzung wurde auf nächsten Montag verschoben.")
     monkeypatch.undo()
     language._model.cache_clear()
