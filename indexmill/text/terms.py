@@ -18,7 +18,6 @@ import hashlib
 import itertools
 import re
 import threading
-import unicodedata
 from collections.abc import Iterable
 from functools import lru_cache
 
@@ -26,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import Stemmer
 
-from indexmill.text.normalise import INVISIBLE, normalise
+from indexmill.text.normalise import ACCENTS, INVISIBLE, marks, normalise
 
 UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff"
@@ -35,10 +34,6 @@ UNSPACED = (
 )
 """Characters of scripts without spaces between words, and of Korean, as the content of a regular expression's class."""
 
-_MARKS = ((0x300, 0x1E00), (0x20D0, 0x2100), (0x2CE0, 0x2E00), (0x302A, 0x30A0), (0xA660, 0xAC00), (0xFE20, 0xFE30))
-"""The Unicode blocks that contain combining marks, except those of rare historic scripts."""
-
-_ACCENTS = re.compile("[\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u065f\u0670]")
 _RUNS = re.compile(f"[{UNSPACED}]+|[^{UNSPACED}]+")
 _POSSESSIVE = re.compile("['\u2019][sS]$")
 _APOSTROPHES = re.compile("['\u2019]")
@@ -111,13 +106,7 @@ def _patterns(marked: bool) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Compile the patterns of a token and of the words in it. marked: True to accept combining marks within a word."""
     word = r"[^\W_]+"
     if marked:
-        marks = "".join(
-            chr(code)
-            for low, high in _MARKS
-            for code in range(low, high)
-            if unicodedata.category(chr(code)) in ("Mn", "Mc")
-        )
-        word = rf"[^\W_]+(?:[{marks}]+[^\W_]+)*[{marks}]*"
+        word = rf"[^\W_]+(?:[{marks()}]+[^\W_]+)*[{marks()}]*"
     return re.compile(rf"{word}(?:(?:_+|::|[.\-'\u2010\u2019]){word})*(?:(?:\+\+|#)(?![\w+#]))?"), re.compile(word)
 
 
@@ -180,7 +169,7 @@ def _fold(text: str) -> str:
     if text.isascii():
         return text.lower()
     text = normalise("NFKD", text).casefold()
-    return normalise("NFKC", _ACCENTS.sub("", normalise("NFKD", text)))
+    return normalise("NFKC", ACCENTS.sub("", normalise("NFKD", text)))
 
 
 _COMMON = """a an and are as at be but by did do does for from had has have he her his how i in is it its of on or she
