@@ -80,6 +80,8 @@ def command(
     **option_values: object,
 ) -> None:
     """See ``_HELP``."""
+    from indexmill.retrieve.legibility import legibility_of
+
     parameters = {name: option_values[name] for name in _OPTIONS if option_values[name] is not None}
     retrieval = retrieval_of(options)
     with options.open_snapshot() as snapshot:
@@ -94,6 +96,8 @@ def command(
         with Waiting(f"retrieving by {method}{tip}", only_terminals=True):
             hits = snapshot.retrieve(question, options=retrieval, method=method, k=k, parameters=parameters)
         warn_of_hidden_documents(snapshot, retrieval.principals)
+        if advice := legibility_of(snapshot).advice(question):
+            click.echo(advice, err=True)
         if options.json:
             options.print_json(
                 {

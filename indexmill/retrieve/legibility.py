@@ -83,6 +83,16 @@ class Legibility:
             means.append(sum(values) / len(values) if values else 1.0)
         return means
 
+    def advice(self, question: str) -> str:
+        """Return one line if the encoder hardly reads the language of a question; empty otherwise."""
+        batch = QueryBatch([question], np.empty((1, 0), dtype=np.float32), explain=False)
+        if not question.strip() or self.of_questions(batch)[0] >= _HARDLY:
+            return ""
+        return (
+            "the encoder hardly reads the language of this question: fused, lsh_tree and bm25 find its words, other "
+            "methods guess; see docs/operations/encoders.md"
+        )
+
 
 def languages_of(manifest: Manifest) -> dict[str, dict[str, int | float]]:
     """Return the documents, passages and legibility of each language, JSON-ready; the most documents first."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import indexmill
+from indexmill.command import main
 from indexmill.retrieve.legibility import illegible_line, language_legibility, languages_of, legibility_of
 from indexmill.retrieve.retrieval_method import QueryBatch
 from indexmill.snapshot import Snapshot
@@ -77,6 +78,15 @@ def test_words_decide_where_vectors_mislead(tmp_path: Path) -> None:
         for method in ("fused", "lsh_tree"):
             (hits,) = snapshot.retrieve_batch(["Город"], method=method, vectors=misled, k=1)
             assert hits[0].text == "Город у реки.", method
+
+
+def test_a_question_that_the_encoder_does_not_read_is_answered_with_advice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    published(tmp_path, COUNTS).close()
+    for question, advised in (("Чей мост?", True), ("Welche Brücke?", False), ("?!", False)):
+        assert main(["query", question, "--store", str(tmp_path)]) == 0
+        assert ("hardly reads" in capsys.readouterr().err) is advised
 
 
 def manifest(languages: dict[str, LanguageCounts], documents: int) -> Manifest:
