@@ -73,7 +73,7 @@ PASSAGES = published(
     text=pa.string(),
     tokens=(pa.int32(), "number of tokens of the embedded text, including special tokens"),
     section=(pa.string(), "the headings above its start, one per line, outermost first; may be empty"),
-    language=(pa.string(), "two letters (ISO 639-1), empty if unknown: that of the document, unless its script differs"),
+    language=(pa.string(), "two letters (ISO 639-1), empty if unknown; the document's, unless the script differs"),
 )
 
 LANGUAGES = private(
