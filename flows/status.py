@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from indexmill.errors import CorruptBlob
 from indexmill.retrieve.legibility import illegible_line, languages_of
 from indexmill.store.layout import batch_name
-from indexmill.store.manifest import Hold, Ref, Removal
+from indexmill.store.manifest import Hold, Manifest, Ref, Removal
 from indexmill.store.reader import StoreReader
 from storage import batches, holds, lease, refs, runs
 from storage.clock import from_timestamp
@@ -143,7 +144,7 @@ def read_status(store: Store, now: float, max_age: float | None = None) -> Statu
     candidate = refused if history and _is_publishable(refused, history[-1]) else None
     back = _rollback(past, newest, read_at)
     withdrawn = refs.removals(store).get(history[-1].version) if history else None
-    manifest = None if newest is None else read_manifest(store, newest.manifest)
+    manifest = None if newest is None else _manifest(store, newest)
     state = _state(newest is not None, hold, back, candidate, refused, stale)
     return Status(
         state=state,
@@ -191,6 +192,14 @@ def _state(
     if refused is not None:
         return "refused" if candidate is None else "candidate-waiting"
     return "fresh" if stale is None else "stale"
+
+
+def _manifest(store: Store, ref: Ref) -> Manifest | None:
+    """Read the manifest of a version; None if it is damaged, which `indexmill verify` reports."""
+    try:
+        return read_manifest(store, ref.manifest)
+    except CorruptBlob:
+        return None
 
 
 def _version(ref: Ref, now: float) -> Version:
