@@ -40,7 +40,6 @@ _FIRST = 5
 _HARDLY = 0.5
 """The legibility below which a user should choose another encoder."""
 
-_LEAST_DOCUMENTS, _LEAST_SHARE = 20, 0.02
 _UNKNOWN = 0.1  # the share of unknown tokens from which they are the reason to name
 
 _LEGIBILITY: CacheKey[Legibility] = CacheKey("legibility")
@@ -65,7 +64,7 @@ class Legibility:
     def __init__(self, artifacts: Artifacts) -> None:
         by_language = {
             language: language_legibility(language, counts)
-            for language, counts in artifacts.manifest.corpus.languages.items()
+            for language, counts in artifacts.manifest.corpus.languages_that_count().items()
         }
         self._by_language: Mapping[str, float] = by_language if min(by_language.values(), default=1.0) < 1.0 else {}
         self._artifacts = artifacts
@@ -110,14 +109,12 @@ def languages_of(manifest: Manifest) -> dict[str, dict[str, int | float]]:
 def illegible_line(manifest: Manifest) -> str:
     """Return one line about the languages that the encoder hardly reads, and the remedy; empty if it reads all.
 
-    A language counts from ``_LEAST_DOCUMENTS`` documents or ``_LEAST_SHARE`` of the corpus on, so that an article in
-    another language is no news.
+    See ``Corpus.languages_that_count``.
     """
-    least = min(_LEAST_DOCUMENTS, _LEAST_SHARE * manifest.corpus.documents)
     languages = [
         (language, counts)
-        for language, counts in manifest.corpus.languages.items()
-        if counts.documents >= least and language_legibility(language, counts) < _HARDLY
+        for language, counts in manifest.corpus.languages_that_count().items()
+        if language_legibility(language, counts) < _HARDLY
     ]
     if not languages:
         return ""

@@ -50,6 +50,11 @@ class Corpus(Record):
     counts: dict[str, int] = Field(default_factory=dict)
     languages: dict[str, LanguageCounts] = Field(default_factory=dict, exclude_if=operator.not_)
 
+    def languages_that_count(self) -> dict[str, LanguageCounts]:
+        """Return the known languages of at least 20 documents, or 2 % of them: a single article is not a language."""
+        least = min(20, 0.02 * self.documents)
+        return {name: counts for name, counts in sorted(self.languages.items()) if name and counts.documents >= least}
+
 
 class FamilyRecord(Record):
     """One index family of a snapshot: the parameters it was built with, and its counts."""

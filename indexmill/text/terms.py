@@ -6,8 +6,9 @@
 - *Compounds.* Words joined by ``_ . - ' ::``, or by a change to upper case, are indexed by each part and as a whole:
   ``read_parquet``, ``--dry-run``, ``node.js``, ``HTMLParser``. Dotted initials lose their dots (``U.S.`` = ``US``),
   the whole has no apostrophes (``O'Brien`` = ``OBrien``), and ``C++`` and ``C#`` differ from ``C``.
-- *Stems.* A word of ASCII letters is cut to its English stem (``bridges`` = ``bridge``, ``resized`` = ``resizing``):
-  Porter 2, by the Snowball project's library.
+- *Stems.* A word is cut to its stem by the Snowball project's algorithm for the language of its passage
+  (``Brücken`` = ``Brücke``); by the English one, Porter 2, for ASCII letters in any other language (``bridges`` =
+  ``bridge``, ``resized`` = ``resizing``). A word of a question has the stems of all languages that count in the corpus.
 - *Scripts without spaces* between words (Chinese, Japanese, Thai, ...; and Korean, for its particles): every character
   and every pair of neighbours is a term.
 """
@@ -18,8 +19,9 @@ import hashlib
 import itertools
 import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -42,32 +44,56 @@ _CAPITALS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _SIGNS = ("++", "#")
 _SHORT = 32
 """The maximum length of a token that is cached beyond its shard."""
+_ENGLISH = "english"
+_ALGORITHMS = """ar:arabic ca:catalan cs:czech da:danish de:german el:greek en:english eo:esperanto es:spanish
+et:estonian eu:basque fa:persian fi:finnish fr:french ga:irish hi:hindi hu:hungarian hy:armenian id:indonesian
+it:italian lt:lithuanian nb:norwegian ne:nepali nl:dutch nn:norwegian no:norwegian pl:polish pt:portuguese ro:romanian
+ru:russian sr:serbian sv:swedish ta:tamil tr:turkish yi:yiddish"""
+
+_STEMMERS = dict(pair.split(":") for pair in _ALGORITHMS.split())
+
 _LEAST_PROSE = 4
 _LEAST_STEMMED = 4
 """The minimum length of a word that is stemmed: shorter words are often acronyms."""
 
 
-class Analyser:
-    """Finds the terms of texts. Caches tokens, which speeds up the texts of one shard."""
+def stemmer_of(language: str) -> str:
+    """Return the name of the stemming algorithm for a language; the English one for languages without an algorithm."""
+    return _STEMMERS.get(language, _ENGLISH)
 
-    def __init__(self) -> None:
+
+class Analyser:
+    """Finds the terms of texts. Caches tokens, which speeds up the texts of one shard.
+
+    stemmers: the algorithms (``stemmer_of``); with several, a word has the stems of each.
+    """
+
+    def __init__(self, stemmers: Sequence[str] = (_ENGLISH,)) -> None:
+        self._stemmers = stemmers
         self._cache: dict[str, tuple[str, ...]] = {}
 
     def terms(self, text: str) -> list[str]:
         """Return the terms of a text in order, with repetitions."""
         cache = self._cache
         return [
-            term for token in _tokens(text) for term in cache.get(token) or cache.setdefault(token, _terms_of(token))
+            term for token in _tokens(text) for term in cache.get(token) or cache.setdefault(token, self._terms(token))
         ]
 
     def words(self, text: str) -> dict[str, str]:
         """Return the terms of a text, each with a word for display: the first word with that stem."""
         words: dict[str, str] = {}
         for token in _tokens(text):
-            terms = _terms_of(token)
-            for term in terms:
-                words.setdefault(term, _fold(token) if len(terms) == 1 else term)
+            for stemmer in self._stemmers:
+                terms = _terms_of(token, stemmer)
+                for term in terms:
+                    words.setdefault(term, _fold(token) if len(terms) == 1 else term)
         return words
+
+    def _terms(self, token: str) -> tuple[str, ...]:
+        """Return the terms of a token by the first algorithm, then those that only others find."""
+        first, *others = (_terms_of(token, stemmer) for stemmer in self._stemmers)
+        more = dict.fromkeys(term for terms in others for term in terms if term not in first)
+        return (*first, *more)
 
 
 def term_keys(terms: Iterable[str]) -> npt.NDArray[np.uint64]:
@@ -110,22 +136,22 @@ def _patterns(marked: bool) -> tuple[re.Pattern[str], re.Pattern[str]]:
     return re.compile(rf"{word}(?:(?:_+|::|[.\-'\u2010\u2019]){word})*(?:(?:\+\+|#)(?![\w+#]))?"), re.compile(word)
 
 
-def _terms_of(token: str) -> tuple[str, ...]:
+def _terms_of(token: str, stemmer: str) -> tuple[str, ...]:
     """Return the terms of one token: its parts in order, then the whole if it differs."""
-    return _remembered(token) if len(token) <= _SHORT else _split(token)
+    return _remembered(token, stemmer) if len(token) <= _SHORT else _split(token, stemmer)
 
 
 @lru_cache(maxsize=1 << 16)
-def _remembered(token: str) -> tuple[str, ...]:
+def _remembered(token: str, stemmer: str) -> tuple[str, ...]:
     """Return the terms of one token, cached for the process, since shards share most of their words."""
-    return _split(token)
+    return _split(token, stemmer)
 
 
-def _split(token: str) -> tuple[str, ...]:
+def _split(token: str, stemmer: str) -> tuple[str, ...]:
     token = _POSSESSIVE.sub("", token)
     words = _patterns(not token.isascii())[1].findall(token)
     parts = [part for word in words for part in _CAPITALS.split(word)]
-    terms = [piece for part in parts for piece in _pieces(_fold(part))]
+    terms = [piece for part in parts for piece in _pieces(_fold(part), stemmer)]
     if len(parts) == 1 and not token.endswith(_SIGNS):
         return tuple(terms)
     whole = _fold(_APOSTROPHES.sub("", token)).replace("\u2010", "-")
@@ -134,35 +160,46 @@ def _split(token: str) -> tuple[str, ...]:
     return (*terms, whole)
 
 
-def _pieces(word: str) -> list[str]:
+def _pieces(word: str, stemmer: str) -> list[str]:
     """Return the stem of a folded word, or, in a script without spaces, its characters and pairs of neighbours."""
     if word.isascii():
-        return [_stem(word)] if word else []
+        return [_stem(word, stemmer)] if word else []
     pieces: list[str] = []
     for run in _RUNS.findall(word):
         if _UNSPACED_RUN.match(run):
             pieces += [*run, *map("".join, itertools.pairwise(run))]
         else:
-            pieces.append(run)
+            pieces.append(_stem(run, stemmer))
     return pieces
 
 
 class _Stemmers(threading.local):
-    """A stemmer for each thread, since two threads must not share one."""
+    """The stemmers of a thread by algorithm, since two threads must not share one."""
 
     def __init__(self) -> None:
-        self.english = Stemmer.Stemmer("english", 0)  # without its cache: tokens are cached above
+        self.by_name: dict[str, Any] = {}
+
+    def stem(self, word: str, name: str) -> str:
+        stemmer = self.by_name.get(name)
+        if stemmer is None:
+            stemmer = self.by_name[name] = Stemmer.Stemmer(name, 0)  # without its cache: tokens are cached above
+        stem: str = stemmer.stemWord(word)
+        return stem
 
 
 _stemmers = _Stemmers()
 
 
-def _stem(word: str) -> str:
-    """Return the stem of a folded ASCII word; short words, common words and words with digits stay unchanged."""
-    if len(word) < _LEAST_STEMMED or word in COMMON or not word.isalpha():
+def _stem(word: str, stemmer: str) -> str:
+    """Return the stem of a folded word; short words, English function words and words with digits stay unchanged.
+
+    The English algorithm is for ASCII letters alone.
+    """
+    if len(word) < _LEAST_STEMMED or word in COMMON or any(map(str.isdigit, word)):
         return word
-    stem: str = _stemmers.english.stemWord(word)
-    return stem
+    if stemmer == _ENGLISH and not word.isascii():
+        return word
+    return _stemmers.stem(word, stemmer)
 
 
 def _fold(text: str) -> str:

@@ -162,7 +162,7 @@ class SnapshotWriter:
         self.passages = 0
         self._mentions: list[tuple[str, str]] = []
         self._tables: dict[str, list[pa.Table]] = {}
-        self._texts: dict[str, tuple[list[str], list[str]]] = {}
+        self._texts: dict[str, tuple[list[str], list[str], list[str]]] = {}
         self._titles: dict[str, dict[str, np.ndarray]] = {}
 
     def table(self, name: str, table: pa.Table, schema: pa.Schema) -> None:
@@ -245,6 +245,7 @@ class SnapshotWriter:
         self._texts[label] = (
             [title_of[str(one["document_id"])] for one in passages],
             [str(one["text"]) for one in passages],
+            [str(one["language"]) for one in passages],
         )
         vectors = directions_of(EMBEDDER.encode([text.title or "none" for text in texts]))
         vectors[[not text.title for text in texts]] = 0
@@ -314,8 +315,8 @@ class SnapshotWriter:
 
     def bm25(self, **parameters: JsonValue) -> None:
         """The bm25 family over the shards written so far."""
-        for label, (titles, texts) in self._texts.items():
-            self.pack(f"bm25/{label}", postings(titles, texts, title_weight=2))
+        for label, (titles, texts, languages) in self._texts.items():
+            self.pack(f"bm25/{label}", postings(titles, texts, 2, languages))
         self.families["bm25"] = FamilyRecord(parameters=parameters, counts={"passages": self.passages})
 
     def lsh_tree(

@@ -90,7 +90,10 @@ class Leaves:
             sentences = self._sentences_of([rows[: setting.first_hits] for rows in ordered], batch.vectors)
             (led,) = (sentences >= 0).nonzero()
             second = self._index.rank(
-                self._second_terms(led, sentences[led], batch, setting), setting.pool, batch.allowed, explain=False
+                self._second_terms(led, sentences[led], batch, setting, self._index.stemmers),
+                setting.pool,
+                batch.allowed,
+                explain=False,
             )
             for question, ranked in zip(led.tolist(), second, strict=True):
                 first = lists[question]
@@ -136,10 +139,10 @@ class Leaves:
         return best_sentences
 
     def _second_terms(
-        self, led: Rows, sentences: Rows, batch: QueryBatch, setting: LshTreeParameters
+        self, led: Rows, sentences: Rows, batch: QueryBatch, setting: LshTreeParameters, stemmers: Sequence[str]
     ) -> list[dict[str, float]]:
-        analyser = Analyser()
-        by_question = question_terms([batch.questions[at] for at in led.tolist()])
+        analyser = Analyser(stemmers)
+        by_question = question_terms([batch.questions[at] for at in led.tolist()], stemmers=stemmers)
         terms = []
         for question_words, text in zip(by_question, self._texts(sentences), strict=True):
             weights: dict[str, float] = dict(Counter(question_words))

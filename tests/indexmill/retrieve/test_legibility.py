@@ -66,6 +66,17 @@ def test_the_language_of_a_question_is_that_of_the_passages_with_its_words(tmp_p
             assert legibility_of(snapshot).of_questions(alone) == [legibility]
 
 
+def test_words_are_found_by_the_stems_of_the_languages_that_count(tmp_path: Path) -> None:
+    with published(tmp_path / "counted", COUNTS) as snapshot:
+        for question, text in (("Brücken", GERMAN), ("мостом", RUSSIAN), ("bridges", "The bridge crosses the river.")):
+            (hits,) = snapshot.retrieve_batch([question], method="bm25")
+            assert hits[0].text == text
+            (term,) = hits[0].explanation["terms"] if hits[0].explanation else []
+            assert term["term"] == question.lower().replace("ü", "u")
+    with published(tmp_path / "before", {}) as snapshot:
+        assert snapshot.retrieve("Brücken", method="bm25") == []
+
+
 @pytest.mark.parametrize("words", [True, False])
 def test_without_counts_or_words_every_question_is_legible(tmp_path: Path, *, words: bool) -> None:
     with published(tmp_path, {} if words else COUNTS, words=words) as snapshot:
