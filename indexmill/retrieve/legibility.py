@@ -28,7 +28,7 @@ from indexmill.retrieve.term_index import by_words
 from indexmill.store.manifest import LanguageCounts, Manifest
 from indexmill.text.counted import counted
 
-_SPACED, _UNSPACED = (0.15, 0.5), (0.75, 0.95)
+_SPACED, _UNSPACED = (0.15, 0.4), (0.75, 0.95)
 """The bounds ``low`` and ``high``, for scripts with and without spaces between words."""
 
 _WITHOUT_SPACES = frozenset(["ja", "km", "ko", "lo", "my", "th", "zh"])
