@@ -42,14 +42,14 @@ class _Paragraphs:
 def _build(subject: _Paragraphs) -> Iterator[Measure]:
     corpus, questions = (read_rows(subject.data / _SET / f"{name}.jsonl") for name in ("corpus", "questions"))
     first: list[dict[str, Any]] = []
-    asked: list[dict[str, Any]] = []
+    answerable: list[dict[str, Any]] = []
     for language in _LANGUAGES:
         of_language = [row for row in corpus if row["id"].startswith(f"xquad-{language}/")]
-        rows, answerable = cut(of_language, [row for row in questions if row["type"] == language], _PARAGRAPHS)
-        first += rows
-        asked += answerable
+        of_questions = [row for row in questions if row["type"] == language]
+        for selected, rows in zip((first, answerable), cut(of_language, of_questions, _PARAGRAPHS), strict=True):
+            selected += rows
     write_rows(subject.folder / "first.jsonl", first)
-    write_rows(subject.questions, asked)
+    write_rows(subject.questions, answerable)
     outcome = subject.build(subject.store, subject.folder / "first.jsonl")
     status = subject.programs.json("status", "--store", subject.store)
     languages = {name: of["documents"] for name, of in status["languages"].items()}

@@ -31,7 +31,7 @@ the document's second-best passage. Its other passages keep their scores, so tha
 
 *Legibility.* Where the encoder does not read the question's language (``indexmill.retrieve.legibility``), vectors and
 walks over entities, which begin at vectors, mislead: the weight of every method but the lexical ones is multiplied by
-the legibility. lsh_tree does the same with its own lists.
+the legibility. A method that itself combines lists does the same with them.
 
 A family declares which of these rules apply to it: see ``indexmill.retrieve.reader_family.Fusion``.
 

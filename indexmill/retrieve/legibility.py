@@ -88,8 +88,8 @@ class Legibility:
         if not question.strip() or self.of_questions(batch)[0] >= _HARDLY:
             return ""
         return (
-            "the encoder hardly reads the language of this question: fused, lsh_tree and bm25 find its words, other "
-            "methods guess; see docs/operations/encoders.md"
+            "the encoder hardly reads the language of this question: the default method answers it by its words, "
+            "methods that begin at vectors guess; see docs/operations/encoders.md"
         )
 
 
