@@ -37,7 +37,7 @@ _WITHOUT_SPACES = frozenset(["ja", "km", "ko", "lo", "my", "th", "zh"])
 _FIRST = 5
 """The number of passages that determine a question's language."""
 
-_HARDLY = 0.5
+_HARDLY = 0.4
 """The legibility below which a user should choose another encoder."""
 
 _UNKNOWN = 0.1  # the share of unknown tokens from which they are the reason to name
