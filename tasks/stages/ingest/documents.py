@@ -28,7 +28,6 @@ from indexmill.retrieve.rights import Access, groups_of
 from indexmill.store.canonical import canonical_json, digest_of_texts
 from indexmill.text.normalise import HIDDEN
 from schemas.corpus import EVERYTHING_ELSE, AccessSettings, FieldNames
-from tasks.text.language import language_of
 
 REASONS: dict[str, str] = {
     "bad-access": "the field that says who may read the document is missing, or names no group; see corpus.access",
@@ -195,6 +194,8 @@ def document_of(
 
 def with_language(document: Document) -> Document:
     """Add the language to a document's metadata, unless it states one or the language cannot be detected."""
+    from tasks.text.language import language_of  # few corpora ask for languages
+
     metadata = json.loads(document.metadata)
     language = None if metadata.get("language") else language_of(document.text)
     if language is None:
