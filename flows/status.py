@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from indexmill.errors import CorruptBlob
+from indexmill.errors import CorruptBlob, UnsupportedFormat
 from indexmill.retrieve.legibility import illegible_line, languages_of
 from indexmill.store.layout import batch_name
 from indexmill.store.manifest import Hold, Manifest, Ref, Removal
@@ -100,7 +100,8 @@ class Status:
     success: the last run that compared the served index with the corpus. candidate: the run whose candidate can be
     published by hand. stand_ins: by stage, the numbers of texts in the served index and of fallbacks among them.
     languages: by two-letter code ("" for unknown) in the newest version, the numbers of documents and passages, and
-    the legibility to the encoder, 0 to 1; see `indexmill.retrieve.legibility`.
+    the legibility to the encoder, 0 to 1; see `indexmill.retrieve.legibility`. encoder_warning: one line about the
+    languages that the encoder hardly reads, empty if it reads all.
     coverage: what became of the files of the corpus in the run `success`; see `tasks.stages.ingest.corpus_coverage`.
     """
 
@@ -118,6 +119,7 @@ class Status:
     stand_ins: dict[str, dict[str, int]]
     coverage: dict[str, Any]
     languages: dict[str, dict[str, int | float]]
+    encoder_warning: str
     aliases: dict[str, int]
     batches: tuple[Pending, ...]
     problems: tuple[str, ...]
@@ -161,6 +163,7 @@ def read_status(store: Store, now: float, max_age: float | None = None) -> Statu
         stand_ins={} if success is None else _report_of(success, "stand_ins"),
         coverage={} if success is None else _report_of(success, "coverage"),
         languages={} if manifest is None else languages_of(manifest),
+        encoder_warning="" if manifest is None else illegible_line(manifest),
         aliases=StoreReader(store.url).aliases(),
         batches=tuple(
             Pending(batch, state, round(max(0.0, now - file.modified), 3))
@@ -169,7 +172,6 @@ def read_status(store: Store, now: float, max_age: float | None = None) -> Statu
         ),
         problems=(
             *([] if stale is None else [stale]),
-            *([line] if manifest is not None and (line := illegible_line(manifest)) else []),
             *_problems(withdrawn, refused, back, newest, ahead, zombie, hold),
         ),
     )
@@ -195,10 +197,10 @@ def _state(
 
 
 def _manifest(store: Store, ref: Ref) -> Manifest | None:
-    """Read the manifest of a version; None if it is damaged, which `indexmill verify` reports."""
+    """Read the manifest of a version; None if this version of indexmill cannot, as `indexmill verify` reports."""
     try:
         return read_manifest(store, ref.manifest)
-    except CorruptBlob:
+    except (CorruptBlob, UnsupportedFormat):
         return None
 
 

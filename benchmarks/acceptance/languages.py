@@ -21,7 +21,7 @@ _BELOW = 0.005  # recall by which the default method may be below bm25
 
 @dataclass
 class _Paragraphs:
-    """The paragraphs, the store that indexes them, and the programs that build and ask it."""
+    """The paragraphs, the store that indexes them, and the programs that build and query it."""
 
     data: Path
     folder: Path
@@ -58,7 +58,7 @@ def _build(subject: _Paragraphs) -> Iterator[Measure]:
         f"{_PARAGRAPHS} of each, but 1",
         outcome["documents"] == len(first) and min(languages.get(name, 0) for name in _LANGUAGES) >= _PARAGRAPHS - 1,
     )
-    named = {language for language in _LANGUAGES if any(f" in {language} (" in line for line in status["problems"])}
+    named = {language for language in _LANGUAGES if f" in {language} (" in status["encoder_warning"]}
     yield Measure(", ".join(sorted(named)), ", ".join(sorted(_ILLEGIBLE)), named == _ILLEGIBLE, "warned of")
 
 
@@ -80,10 +80,10 @@ def _rebuild(subject: _Paragraphs) -> Iterator[Measure]:
         for place, row in enumerate(rows)
         if place % _PARAGRAPHS
     ]
-    night, fresh = subject.folder / "night.jsonl", subject.folder / "fresh"
-    write_rows(night, changed)
-    subject.build(subject.store, night)
-    subject.build(fresh, night)
+    update, fresh = subject.folder / "update.jsonl", subject.folder / "fresh"
+    write_rows(update, changed)
+    subject.build(subject.store, update)
+    subject.build(fresh, update)
     differ = differing(subject.store, fresh)
     yield Measure(" ".join((f"{len(differ)} artifacts differ", *differ[:5])), "0", not differ)
 

@@ -61,6 +61,8 @@ def _lines(status: Status) -> Iterator[str]:
         yield f"{claim} the corpus of {duration_text(status.age_seconds)} ago, by run {success.run} ({success.state})"
     if status.languages:
         yield f"documents by language: {by_language(status.languages)}"
+    if status.encoder_warning:
+        yield printable(status.encoder_warning)
     for stage, count in status.stand_ins.items():
         yield f"fallbacks: {count['stand_ins']:,} of {counted(count['texts'], 'text')} of {stage}"
     if last is not None:

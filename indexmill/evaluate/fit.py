@@ -156,8 +156,8 @@ def _pools(
     ranked = [ranker.rank(batch, setting.pool) for ranker in rankers]
     coverages = covered(rankers, batch)
     legibilities = legibility_of(snapshot).of_questions(batch)
-    zipped = zip(questions, coverages, legibilities, *ranked, strict=True)
-    for number, (question, coverage, legibility, *of_question) in enumerate(zipped):
+    each = zip(questions, coverages, legibilities, *ranked, strict=True)
+    for number, (question, coverage, legibility, *of_question) in enumerate(each):
         lists = dict(zip(methods, of_question, strict=True))
         rows = np.unique(np.concatenate([ranking.rows for ranking in of_question]))
         if not len(rows):

@@ -211,7 +211,7 @@ _EAST_ASIAN = re.compile(
 )
 
 _RAW_WORD = re.compile(r"\w[\w'’.]*")
-FUNCTION_WORDS = frozenset(
+_FUNCTION_WORDS = frozenset(
     """
     a about after all also an and any are as at be because been before being both but by can could did do does
     during each either few first for from had has have he her here him his how i if in into is it its just last
@@ -261,7 +261,7 @@ def names_nothing(text: str) -> bool:
     """Return True if a text consists only of function words, in any case; False for acronyms such as IT."""
     words = canonical_words(text) if len(text) < _LONGEST else [text]
     acronym = text.isupper() and len(text) > 1
-    return not acronym and all(word in FUNCTION_WORDS for word in words)
+    return not acronym and all(word in _FUNCTION_WORDS for word in words)
 
 
 def _title_spans(title: str) -> Iterator[tuple[int, int, Kind]]:
@@ -463,6 +463,8 @@ class _Cover:
 
 
 _LONGEST_NAME = 12  # words
+_LONGEST_UNSPACED = 32  # characters of a name in a script without spaces
+_MOST_CHARACTERS = 1_000  # of a question in such a script that are searched for names
 _UNSPACED_LETTER = re.compile(f"[{UNSPACED}]")
 _CHARACTER_OR_WORD = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 
@@ -470,9 +472,9 @@ _CHARACTER_OR_WORD = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 def question_runs(question: str) -> list[tuple[str, int, int, bool]]:
     """Return every run of words in a question that may name an entity, longest first, then from left to right.
 
-    Each run is (canonical name, start, end, capital); start and end count canonical words. ``capital`` is True if a
-    word other than a function word has a capital or a leading digit, unless it only opens the sentence, or belongs to a
-    script without capitals. In a script without spaces between words, every character counts as a word.
+    Each run is (canonical name, start, end, capital); start and end count canonical words, or, in scripts without
+    spaces between words, characters. ``capital`` is True if a word other than a function word has a capital or a
+    leading digit, unless it only opens the sentence, or belongs to a script with spaces and without capitals.
 
     Runs are matched against the names in the corpus: users write questions in any case (``Lothair Ii's mother``,
     ``God'S Gift To Women``), so the corpus, not the question, decides which words are a name.
@@ -480,18 +482,19 @@ def question_runs(question: str) -> list[tuple[str, int, int, bool]]:
     words = canonical_words(question)
     shown = _shown_words(question)
     text = " ".join(words)
-    if question.isascii():
-        units = list(_WORD.finditer(text))
-    else:
-        units = list(_CHARACTER_OR_WORD.finditer(text))
+    longest = _LONGEST_NAME
+    units = list(_WORD.finditer(text))
+    if not question.isascii():
         shown.update(word for word in words if _is_caseless(word))
+        if _UNSPACED_LETTER.search(text):
+            units, longest = list(_CHARACTER_OR_WORD.finditer(text[:_MOST_CHARACTERS])), _LONGEST_UNSPACED
     words = [unit[0] for unit in units]
-    is_content = [word not in FUNCTION_WORDS for word in words]
+    is_content = [word not in _FUNCTION_WORDS for word in words]
     is_shown = [content and word in shown for word, content in zip(words, is_content, strict=True)]
     contents, capitals = (list(accumulate(column, initial=0)) for column in (is_content, is_shown))  # before each word
     return [
         (text[units[start].start() : units[end - 1].end()], start, end, capitals[end] > capitals[start])
-        for n in range(min(_LONGEST_NAME, len(words)), 0, -1)
+        for n in range(min(longest, len(words)), 0, -1)
         for start, end in enumerate(range(n, len(words) + 1))
         if contents[end] > contents[start] and words[start] != "the"
     ]
@@ -510,7 +513,7 @@ def _shown_words(question: str) -> set[str]:
 
 def _is_caseless(word: str) -> bool:
     """Return True for a word of two or more characters in a script without capitals and with spaces between words."""
-    return len(word) > 1 and not word.isascii() and word.lower() == word.upper() and not _UNSPACED_LETTER.search(word)
+    return len(word) > 1 and not word.isascii() and word.lower() == word.title() and not _UNSPACED_LETTER.search(word)
 
 
 def question_names(question: str) -> list[str]:

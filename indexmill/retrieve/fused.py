@@ -86,8 +86,7 @@ _UNDECIDED = 0.5
 """The agreement of walks if there is no lexical method."""
 
 _NOTHING_KNOWN = 1e-6
-"""The least confidence in a method, such as in walks for a question that names nothing: it orders only passages that no
-other method finds."""
+"""The confidence in walks for a question that names nothing: they order only passages that no other method finds."""
 
 _Exponent = Annotated[float, Field(ge=-20, le=20)]
 
@@ -142,7 +141,7 @@ class FusedParameters(_Weights):  # type: ignore[misc] # its fields are the regi
         coverage: None if no method walks from the entities that the question names. legibility: that of the question.
         """
         return {
-            name: factor if _FUSION[name].first_of_words else max(legibility, _NOTHING_KNOWN) * factor
+            name: factor if _FUSION[name].first_of_words else legibility * factor
             for name, factor in self._confident(lists, coverage).items()
         }
 

@@ -4,11 +4,10 @@ An encoder that has not learnt a language cuts its words into letters, or does n
 compare little but spelling. The build counts, for every language of the corpus, at how many of the joints between two
 letters the tokenizer cuts words of prose (``indexmill.store.manifest.LanguageCounts``). The legibility of a language is
 
-    1 if at most ``low`` of the joints are cut, 0 from ``high`` on, linear between.
+    1 if at most .15 of the joints are cut, 0 from .4 on, linear between.
 
 all-MiniLM-L6-v2 cuts .02 of the joints of English, .24 of Spanish, .29 of German, and .96 or more of Russian, Arabic
-and Chinese; multilingual-e5-small .07 to .19 of these, and .73 of Chinese. In scripts without spaces a word of the
-tokenizer is one of several in a run of letters, so the bounds are higher there.
+and Chinese; multilingual-e5-small cuts .07 to .19 of these, and none of Chinese.
 
 The language of a question is that of its first passages by words: the corpus decides, no model is asked. Without
 postings, and for languages that the build did not count, the legibility is 1.
@@ -28,16 +27,15 @@ from indexmill.retrieve.term_index import by_words
 from indexmill.store.manifest import LanguageCounts, Manifest
 from indexmill.text.counted import counted
 
-_SPACED, _UNSPACED = (0.15, 0.4), (0.75, 0.95)
-"""The bounds ``low`` and ``high``, for scripts with and without spaces between words."""
+_LOW, _HIGH = 0.15, 0.4
 
-_WITHOUT_SPACES = frozenset(["ja", "km", "ko", "lo", "my", "th", "zh"])
-"""Languages without spaces between words; and Korean, whose characters are syllables."""
+_LEAST = 1e-6
+"""The least legibility of a question: vectors then order only passages that share no words with it."""
 
 _FIRST = 5
 """The number of passages that determine a question's language."""
 
-_HARDLY = 0.4
+HARDLY = 0.4
 """The legibility below which a user should choose another encoder."""
 
 _UNKNOWN = 0.1  # the share of unknown tokens from which they are the reason to name
@@ -54,8 +52,7 @@ def language_legibility(language: str, counts: LanguageCounts) -> float:
     """Return the legibility of a language, 0 to 1; 1 if it is unknown, or if nothing was counted."""
     if not language or not counts.joints:
         return 1.0
-    low, high = _UNSPACED if language in _WITHOUT_SPACES else _SPACED
-    return min(max((high - counts.cuts / counts.joints) / (high - low), 0.0), 1.0)
+    return min(max((_HIGH - counts.cuts / counts.joints) / (_HIGH - _LOW), 0.0), 1.0)
 
 
 class Legibility:
@@ -70,7 +67,7 @@ class Legibility:
         self._artifacts = artifacts
 
     def of_questions(self, batch: QueryBatch) -> list[float]:
-        """Return the legibility of each question, 0 to 1: the mean of the languages of its first passages by words."""
+        """Return the legibility of each question, above 0: the mean of the languages of its first passages by words."""
         words = words_of(self._artifacts) if self._by_language else None
         if words is None:
             return [1.0] * len(batch.questions)
@@ -79,18 +76,8 @@ class Legibility:
         means = []
         for rows in first:
             values = [self._by_language.get(next(languages), 1.0) for _ in rows]
-            means.append(sum(values) / len(values) if values else 1.0)
+            means.append(max(sum(values) / len(values), _LEAST) if values else 1.0)
         return means
-
-    def advice(self, question: str) -> str:
-        """Return one line if the encoder hardly reads the language of a question; empty otherwise."""
-        batch = QueryBatch([question], np.empty((1, 0), dtype=np.float32), explain=False)
-        if not question.strip() or self.of_questions(batch)[0] >= _HARDLY:
-            return ""
-        return (
-            "the encoder hardly reads the language of this question: the default method answers it by its words, "
-            "methods that begin at vectors guess; see docs/operations/encoders.md"
-        )
 
 
 def languages_of(manifest: Manifest) -> dict[str, dict[str, int | float]]:
@@ -114,20 +101,20 @@ def illegible_line(manifest: Manifest) -> str:
     languages = [
         (language, counts)
         for language, counts in manifest.corpus.languages_that_count().items()
-        if language_legibility(language, counts) < _HARDLY
+        if language_legibility(language, counts) < HARDLY
     ]
     if not languages:
         return ""
-    listed = []
+    descriptions = []
     for language, counts in sorted(languages, key=lambda pair: (-pair[1].documents, pair[0])):
         unknown = counts.unknown / max(counts.tokens, 1)
         traits = f"{unknown:.0%} of the tokens are unknown to it"
         if unknown < _UNKNOWN:
             traits = f"it cuts words at {counts.cuts / counts.joints:.0%} of the joints between letters"
-        listed.append(f"{counted(counts.documents, 'document')} in {language} ({traits})")
+        descriptions.append(f"{counted(counts.documents, 'document')} in {language} ({traits})")
     encoder = manifest.models.get("encoder")
     model = encoder.get("model") if isinstance(encoder, dict) else None
     return (
-        f"the encoder {model} hardly reads {', '.join(listed)}; questions about them are answered by their words: "
-        "choose an encoder for these languages with embed.model, see docs/operations/encoders.md"
+        f"the encoder {model} hardly reads {', '.join(descriptions)}; questions about them are answered by their "
+        "words: choose an encoder for these languages with embed.model, see docs/operations/encoders.md"
     )

@@ -24,10 +24,10 @@ _Version = Annotated[int, Field(ge=1)]
 class LanguageCounts(Record):
     """The documents and passages of one language, and how the encoder's tokenizer cuts their words.
 
-    A document counts for the language of most of its passages. words: lower-case words of four or more letters, and
-    runs of letters in scripts without spaces. tokens: those of the words. unknown: tokens for characters that the
-    tokenizer does not know. joints: places between two letters of a word. cuts: joints between two tokens; in a word
-    with an unknown token, every joint. All are 0 if the model's tokenizer is not known.
+    A document counts for the language of most of its passages. words: those of ``indexmill.text.terms.prose_words``.
+    tokens: those of the words. unknown: tokens for characters that the tokenizer does not know. joints: places between
+    two letters of a word. cuts: joints between two tokens; in a script without spaces, tokens beyond one per character;
+    in a word with an unknown token, every joint. All are 0 if the model's tokenizer is not known.
     """
 
     documents: Annotated[int, Field(ge=0)] = 0
@@ -51,7 +51,7 @@ class Corpus(Record):
     languages: dict[str, LanguageCounts] = Field(default_factory=dict, exclude_if=operator.not_)
 
     def languages_that_count(self) -> dict[str, LanguageCounts]:
-        """Return the known languages of at least 20 documents, or 2 % of them: a single article is not a language."""
+        """Return the known languages of at least 20 documents, or 2 % of all documents."""
         least = min(20, 0.02 * self.documents)
         return {name: counts for name, counts in sorted(self.languages.items()) if name and counts.documents >= least}
 

@@ -8,7 +8,8 @@
   the whole has no apostrophes (``O'Brien`` = ``OBrien``), and ``C++`` and ``C#`` differ from ``C``.
 - *Stems.* A word is cut to its stem by the Snowball project's algorithm for the language of its passage
   (``Brücken`` = ``Brücke``); by the English one, Porter 2, for ASCII letters in any other language (``bridges`` =
-  ``bridge``, ``resized`` = ``resizing``). A word of a question has the stems of all languages that count in the corpus.
+  ``bridge``, ``resized`` = ``resizing``). Stems of different languages are different terms, except English ones, so a
+  word of a question, which has a stem in every language of the corpus, matches those of the passage's language alone.
 - *Scripts without spaces* between words (Chinese, Japanese, Thai, ...; and Korean, for its particles): every character
   and every pair of neighbours is a term.
 """
@@ -48,9 +49,11 @@ _ENGLISH = "english"
 _ALGORITHMS = """ar:arabic ca:catalan cs:czech da:danish de:german el:greek en:english eo:esperanto es:spanish
 et:estonian eu:basque fa:persian fi:finnish fr:french ga:irish hi:hindi hu:hungarian hy:armenian id:indonesian
 it:italian lt:lithuanian nb:norwegian ne:nepali nl:dutch nn:norwegian no:norwegian pl:polish pt:portuguese ro:romanian
-ru:russian sr:serbian sv:swedish ta:tamil tr:turkish yi:yiddish"""
+ru:russian sr:serbian sv:swedish ta:tamil tr:turkish"""
 
 _STEMMERS = dict(pair.split(":") for pair in _ALGORITHMS.split())
+
+_OF_LANGUAGE = "\0"  # stands between an algorithm's name and a stem
 
 _LEAST_PROSE = 4
 _LEAST_STEMMED = 4
@@ -86,7 +89,7 @@ class Analyser:
             for stemmer in self._stemmers:
                 terms = _terms_of(token, stemmer)
                 for term in terms:
-                    words.setdefault(term, _fold(token) if len(terms) == 1 else term)
+                    words.setdefault(term, _fold(token) if len(terms) == 1 else term.rpartition(_OF_LANGUAGE)[2])
         return words
 
     def _terms(self, token: str) -> tuple[str, ...]:
@@ -104,21 +107,25 @@ def term_keys(terms: Iterable[str]) -> npt.NDArray[np.uint64]:
 
 
 def prose_words(text: str) -> list[str]:
-    """Return the words of four or more letters that have no capital: no names, numbers, acronyms or identifiers.
+    """Return the words of four or more characters that have no capital: no names, numbers, acronyms or identifiers.
 
     In a script without spaces between words, a word is a run of two or more letters.
     """
-    return [token for token in _tokens(text) if len(token) > 1 and _is_prose(token)]
+    return [token for token in _tokens(text) if _is_prose(token)]
 
 
-@lru_cache(maxsize=1 << 16)
 def _is_prose(token: str) -> bool:
-    if token != token.lower():
+    if len(token) < (2 if is_unspaced(token) else _LEAST_PROSE) or token != token.lower():
         return False
-    if token.isalpha():
-        return len(token) >= _LEAST_PROSE or bool(_UNSPACED_RUN.match(token))
     # A word with marks, as in Hindi, is not alphabetic to Python.
-    return not token.isascii() and bool(_patterns(True)[1].fullmatch(token)) and not any(map(str.isdigit, token))
+    return token.isalpha() or not (
+        token.isascii() or any(map(str.isdigit, token)) or not _patterns(True)[1].fullmatch(token)
+    )
+
+
+def is_unspaced(word: str) -> bool:
+    """Return True for a word of a script without spaces between words, by its first character."""
+    return bool(_UNSPACED_RUN.match(word))
 
 
 def _tokens(text: str) -> list[str]:
@@ -169,7 +176,7 @@ def _pieces(word: str, stemmer: str) -> list[str]:
         if _UNSPACED_RUN.match(run):
             pieces += [*run, *map("".join, itertools.pairwise(run))]
         else:
-            pieces.append(_stem(run, stemmer))
+            pieces.append(run if run.isascii() else _stem(run, stemmer))
     return pieces
 
 
@@ -191,15 +198,15 @@ _stemmers = _Stemmers()
 
 
 def _stem(word: str, stemmer: str) -> str:
-    """Return the stem of a folded word; short words, English function words and words with digits stay unchanged.
+    """Return the stem of a folded word, after the algorithm's name unless that is English, which is for ASCII alone.
 
-    The English algorithm is for ASCII letters alone.
+    Short words, English function words and words with digits stay unchanged: they are the same in every language.
     """
     if len(word) < _LEAST_STEMMED or word in COMMON or any(map(str.isdigit, word)):
         return word
-    if stemmer == _ENGLISH and not word.isascii():
-        return word
-    return _stemmers.stem(word, stemmer)
+    if stemmer == _ENGLISH:
+        return _stemmers.stem(word, stemmer) if word.isascii() else word
+    return f"{stemmer}{_OF_LANGUAGE}{_stemmers.stem(word, stemmer)}"
 
 
 def _fold(text: str) -> str:

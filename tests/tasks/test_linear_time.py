@@ -22,7 +22,7 @@ from indexmill.models.llm import Completion
 from indexmill.models.recogniser import RulesRecogniser, question_runs
 from indexmill.retrieve.filters import Filter
 from indexmill.text.canonical_names import canonical_words
-from indexmill.text.terms import Analyser
+from indexmill.text.terms import Analyser, prose_words
 from schemas.config import SplitSettings
 from schemas.corpus import FieldNames
 from tasks.stages.extract.extraction_tables import MentionTexts
@@ -32,6 +32,7 @@ from tasks.stages.ingest.formats import front_matter, notebook, title_filter
 from tasks.stages.recognise.rules import recognise
 from tasks.stages.recognise.subjects import subjects_of
 from tasks.stages.split.split import split
+from tasks.text.language import language_of
 from tasks.text.markup import guess, link_words, visible
 from tasks.text.sentences import segments
 from tests.deep import share
@@ -76,6 +77,8 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "Markdown": lambda text: visible(text, "markdown"),
     "HTML": lambda text: visible(text, "html"),
     "sentences": segments,
+    "a language": language_of,
+    "words of prose": prose_words,
     "names": lambda text: RulesRecogniser().recognise("", text),
     "subjects": _subjects,
     "terms": lambda text: Analyser().terms(text),  # a new analyser has an empty cache

@@ -57,8 +57,8 @@ def term_index_of(artifacts: Artifacts) -> TermIndex:
 
 
 def _stemmers(manifest: Manifest) -> tuple[str, ...]:
-    """Return the algorithms of the languages that count in the corpus, the English one first."""
-    return tuple(dict.fromkeys([*STEMMERS, *map(stemmer_of, manifest.corpus.languages_that_count())]))
+    """Return the algorithms of the languages of the corpus, the English one first."""
+    return tuple(dict.fromkeys([*STEMMERS, *map(stemmer_of, sorted(manifest.corpus.languages))]))
 
 
 def _explanations(ranked: Ranked, index: TermIndex, question: str, places: Sequence[int]) -> list[dict[str, Any]]:

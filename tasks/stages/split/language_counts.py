@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from indexmill.models.embedder import Tokeniser
-from indexmill.text.terms import prose_words
+from indexmill.text.terms import is_unspaced, prose_words
 from schemas.tables import LANGUAGES
 
 
@@ -25,8 +26,11 @@ class _Group(NamedTuple):
     is_main: bool
 
 
-def language_counts(passages: pa.Table, tokeniser: Tokeniser | None) -> pa.Table:
-    """Return the table LANGUAGES of passages, which are ordered by document. tokeniser: None to count no tokens."""
+def language_counts(passages: Iterable[tuple[str, str, str]], tokeniser: Tokeniser | None) -> pa.Table:
+    """Return the table LANGUAGES of passages, ordered by document: its id, the passage's language and visible text.
+
+    tokeniser: None to count no tokens.
+    """
     groups = list(_groups(passages, counts_words=tokeniser is not None))
     words = sorted({word for group in groups for word in group.words})
     row_of = {word: row for row, word in enumerate(words)}
@@ -40,9 +44,8 @@ def language_counts(passages: pa.Table, tokeniser: Tokeniser | None) -> pa.Table
     return pa.table(list(map(pa.array, columns, LANGUAGES.types)), schema=LANGUAGES)
 
 
-def _groups(passages: pa.Table, *, counts_words: bool) -> Iterator[_Group]:
-    columns = (passages.column(name).to_pylist() for name in ("document_id", "language", "text"))
-    for document_id, of_document in groupby(zip(*columns, strict=True), key=lambda row: row[0]):
+def _groups(passages: Iterable[tuple[str, str, str]], *, counts_words: bool) -> Iterator[_Group]:
+    for document_id, of_document in groupby(passages, key=itemgetter(0)):
         texts: dict[str, list[str]] = {}
         for _, language, text in of_document:
             texts.setdefault(language, []).append(text)
@@ -53,8 +56,12 @@ def _groups(passages: pa.Table, *, counts_words: bool) -> Iterator[_Group]:
 
 
 def _counts_of(words: Sequence[str], tokeniser: Tokeniser) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return each word's tokens, unknown tokens, joints and cuts, ``(n, 4)``."""
+    """Return each word's tokens, unknown tokens, joints and cuts, ``(n, 4)``.
+
+    In a script without spaces, a token of one character is no cut: many tokenizers read every character as a word.
+    """
     tokens, unknown = tokeniser.pieces(words).T
     joints = np.array([len(word) - 1 for word in words], np.int64)
-    cuts = np.where(unknown > 0, joints, np.clip(tokens - 1, 0, joints))
+    fewest = np.array([len(word) if is_unspaced(word) else 1 for word in words], np.int64)
+    cuts = np.where(unknown > 0, joints, np.clip(tokens - fewest, 0, joints))
     return np.stack([tokens, unknown, joints, cuts], axis=1)

@@ -86,6 +86,7 @@ class _Document:
     identity: str
     title: str
     original: str
+    stated_language: str  # two letters, or empty
     prefix: str  # the title as it is embedded
     visible: Visible | None  # None if the whole original is visible
     headings: tuple[_Above, ...] = ()
@@ -163,18 +164,20 @@ class _Cut:
 
 
 class Split(NamedTuple):
-    """The result of splitting: tables with the schemas PASSAGES, SENTENCES and PLAIN."""
+    """The result of splitting: tables with the schemas PASSAGES, SENTENCES, PLAIN and LANGUAGES."""
 
     passages: pa.Table
     sentences: pa.Table
     plain: pa.Table
+    languages: pa.Table
 
 
-def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split:
+def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings, *, counts_tokens: bool = True) -> Split:
     """Split documents into passages and sentences, in the order of documents and positions, with their plain texts.
 
-    `documents` has the schema DOCUMENTS. A document that is blank or only markup has no passage. Raises
-    ConfigurationError if the configured passages are longer than the embedder's input.
+    `documents` has the schema DOCUMENTS. counts_tokens: True to count the tokens of words by language. A document that
+    is blank or only markup has no passage. Raises ConfigurationError if the configured passages are longer than the
+    embedder's input.
     """
     if settings.tokens > tokens.max_tokens:
         raise ConfigurationError(
@@ -190,6 +193,7 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
             identity,
             title,
             text,
+            _stated_language(metadata),
             title_prefix(title) if settings.title_in_passage else "",
             visible(text, _markup_of(settings, identity, source, metadata, text)),
         )
@@ -218,7 +222,21 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
         cuts.extend(_Cut(row, group, fixed + len(starts) - titled if whole else None) for group in groups)
     cuts, counts = _fitted(cuts, limits, drafts, tokens)
     passages, sentences = _tables(cuts, counts, drafts)
-    return Split(passages, sentences, _plain(cuts, drafts))
+    rows = zip(
+        passages.column("document_id").to_pylist(),
+        passages.column("language").to_pylist(),
+        (drafts[cut.row].text[cut.start : cut.end] for cut in cuts),
+        strict=True,
+    )
+    tokeniser = tokens if counts_tokens and isinstance(tokens, Tokeniser) else None
+    return Split(passages, sentences, _plain(cuts, drafts), language_counts(rows, tokeniser))
+
+
+def _stated_language(metadata: str) -> str:
+    """Return the two letters of the language that the metadata state, such as `de-AT`; empty if there is none."""
+    language = json.loads(metadata).get("language") if '"language"' in metadata else None
+    match = re.match(r"([A-Za-z]{2})(?:[-_]|$)", language) if isinstance(language, str) else None
+    return match[1].lower() if match else ""
 
 
 def _markup_of(settings: SplitSettings, identity: str, source: str | None, metadata: str, text: str) -> Markup:
@@ -409,7 +427,8 @@ def _tables(cuts: list[_Cut], counts: list[int], documents: Sequence[_Document])
         seen = document.visible
         begins = [cut.start for cut, _ in of_document]
         within = [""] * len(begins) if seen is None else sections(seen, document.title, begins)
-        languages = languages_of(document.text, [document.text[cut.start : cut.end] for cut, _ in of_document])
+        texts = [document.text[cut.start : cut.end] for cut, _ in of_document]
+        languages = languages_of(document.text, texts, document.stated_language)
         columns_of = zip(of_document, within, languages, strict=True)
         for ordinal, ((cut, count), section, language) in enumerate(columns_of):
             of_passage.extend([len(passages)] * len(cut.segments))
@@ -492,10 +511,11 @@ def _compute(inputs: Part[SplitStageSettings]) -> Outputs:
     settings = SplitSettings.model_validate(inputs.settings.split)
     documents = inputs.table("documents")
     same, is_unchanged = unchanged(inputs, documents)
-    tokeniser = tokeniser_of(inputs)
-    fresh = split(documents.filter(pa.array(~is_unchanged)), tokeniser, settings)
-    counts = language_counts(
-        fresh.passages, tokeniser if inputs.settings.is_of_model and isinstance(tokeniser, Tokeniser) else None
+    fresh = split(
+        documents.filter(pa.array(~is_unchanged)),
+        tokeniser_of(inputs),
+        settings,
+        counts_tokens=inputs.settings.is_of_model,
     )
     copied = [part.of_documents("passages") for part in same]
     ids = documents.column("document_id")
@@ -508,7 +528,7 @@ def _compute(inputs: Part[SplitStageSettings]) -> Outputs:
             "passages": passages,
             "sentences": in_order([fresh.sentences, *sentences], "passage_id", passages.column("passage_id")),
             "plain": in_order([fresh.plain, *plain], "document_id", ids),
-            "languages": in_order([counts, *languages], "document_id", ids),
+            "languages": in_order([fresh.languages, *languages], "document_id", ids),
         },
         counts={"documents_made": int((~is_unchanged).sum())},
     )

@@ -91,7 +91,7 @@ def test_what_begins_at_vectors_counts_as_much_as_the_encoder_reads_the_question
     setting = FusedParameters()
     one = listed((1, 1.0), (2, 0.5))
     lists = dict.fromkeys(("tri_graph", "zoom_graph", "lsh_tree", "dense", "bm25", "community_tree"), one)
-    whole, half, none = (setting.counted(lists, 0.5, legibility) for legibility in (1.0, 0.5, 0.0))
+    whole, half, none = (setting.counted(lists, 0.5, legibility) for legibility in (1.0, 0.5, 1e-6))
     assert whole == setting.counted(lists, 0.5)
     for name in ("lsh_tree", "bm25"):
         assert whole[name] == half[name] == none[name]

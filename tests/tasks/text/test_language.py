@@ -21,6 +21,10 @@ from tasks.text.language import language_of, languages_of
         ("en", "Install the package with the package manager of your system."),
         ("de", "Die Sitzung wurde auf nächsten Montag verschoben."),
         ("fr", "La réunion a été reportée à lundi prochain."),
+        ("pt", "O governo anunciou que as escolas vão reabrir na próxima semana, mas não disse como."),
+        ("nl", "De Tweede Wereldoorlog was een van de grootste conflicten in de geschiedenis, en was in heel Europa."),
+        ("da", "Regeringen vil i dag fremlægge et forslag om at der skal bygges flere boliger i de store byer."),
+        ("cs", "Praha je hlavní a největší město Česka a leží na řece Vltavě, a je i sídlem prezidenta."),
         ("es", "La reunión se ha aplazado hasta el próximo lunes."),
         ("pl", "Spotkanie zostało przełożone na przyszły poniedziałek."),
         ("ru", "Встреча перенесена на следующий понедельник."),
@@ -58,10 +62,16 @@ def document(text: str, metadata: str = "{}") -> Document:
     return Document("d", "", text, None, metadata, "00", len(text))
 
 
+def test_a_stated_language_stands_in_for_one_that_cannot_be_detected() -> None:
+    assert languages_of("1234", ["1234"], "de") == ["de"]
+    german = "Die Sitzung wurde auf nächsten Montag verschoben."
+    assert languages_of(german, [german], "en") == ["de"]
+
+
 def test_english_loads_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     language._model.cache_clear()
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
-    assert language_of("Install the package with the package manager of your system.") == "en"
+    assert language_of("Install the package with the package manager of your system, not with your own.") == "en"
     assert language_of("会议已推迟到下周一，详细信息稍后通知大家。") == "zh"
 
 
