@@ -148,6 +148,8 @@ SETS: dict[str, QuestionSet] = {
     "hotpot-none": QuestionSet(_variant("hotpotqa", "--titles", "none")),
     "hotpot-neutral": QuestionSet(_variant("hotpotqa", *_NEUTRAL)),
     "hotpot-group10": QuestionSet(_variant("hotpotqa", "--group", "10")),
+    "xquad": QuestionSet(_whole("languages/xquad")),
+    "cmrc2018": QuestionSet(_whole("languages/cmrc2018")),
     "tech-800": QuestionSet(_cut_of(_TECH_3000, 800), quick=True),
     "2wiki-800": QuestionSet(_cut_of(_whole("2wikimultihopqa"), 800), quick=True),
     "hotpot-800": QuestionSet(_cut_of(_whole("hotpotqa"), 800), quick=True),
