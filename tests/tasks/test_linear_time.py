@@ -32,7 +32,6 @@ from tasks.stages.ingest.formats import front_matter, notebook, title_filter
 from tasks.stages.recognise.rules import recognise
 from tasks.stages.recognise.subjects import subjects_of
 from tasks.stages.split.split import split
-from tasks.text.language import language_of
 from tasks.text.markup import guess, link_words, visible
 from tasks.text.sentences import segments
 from tests.deep import share
@@ -77,7 +76,6 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "Markdown": lambda text: visible(text, "markdown"),
     "HTML": lambda text: visible(text, "html"),
     "sentences": segments,
-    "a language": language_of,
     "words of prose": prose_words,
     "names": lambda text: RulesRecogniser().recognise("", text),
     "subjects": _subjects,
