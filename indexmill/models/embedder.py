@@ -296,12 +296,12 @@ class Tokeniser:
             for chunk in _chunks(words)
             for encoding in self._whole.encode_batch_fast(chunk, add_special_tokens=False)
         )
-        space, unknown = self._ids
+        space, unknown = self._special_ids
         rows = [(len(ids) - ids.count(space), ids.count(unknown)) for ids in encoded]
         return np.array(rows, np.int64).reshape(-1, 2)
 
     @cached_property
-    def _ids(self) -> tuple[int, int]:
+    def _special_ids(self) -> tuple[int, int]:
         """The ids of the tokens for a space (SentencePiece's) and for unknown characters; -1 if there is none."""
         model = json.loads(self._whole.to_str())["model"]
         token = model.get("unk_token")

@@ -62,12 +62,12 @@ def postings(
     stemmers = [stemmer_of(language) for language in languages or [""] * len(texts)]
     terms_by_stemmer = {stemmer: Analyser([stemmer]).terms for stemmer in sorted(set(stemmers))}
     numbers: dict[str, int] = {}
-    titled, above = ("", ""), list[int]()
+    latest, above = ("", ""), list[int]()
     text_terms, title_terms = list[list[int]](), list[list[int]]()
     for title, text, stemmer in zip(titles, texts, stemmers, strict=True):
         terms = terms_by_stemmer[stemmer]
-        if (title, stemmer) != titled:
-            titled = (title, stemmer)
+        if (title, stemmer) != latest:
+            latest = (title, stemmer)
             above = [numbers.setdefault(term, len(numbers)) for term in terms(title)]
         inside = [numbers.setdefault(term, len(numbers)) for term in terms(text)]
         text_terms.append(above * title_weight + inside)
