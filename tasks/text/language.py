@@ -12,7 +12,6 @@ supports 50 languages, none of them in an Asian script.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -69,13 +68,18 @@ _WORDS = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*")
 
 
 def language_of(text: str) -> str | None:
-    """Return the language as a two-letter ISO 639-1 code; None if the text is short, mixed, or not prose."""
+    """Return the language of the text in its main script as a two-letter ISO 639-1 code.
+
+    None if the text is short, mixed, or not prose.
+    """
     prose = _prose(text)
     script, letters = _main_script(prose)
     if script is None or letters < (_LEAST_IN_SCRIPT if len(script) == 2 else _LEAST):
         return None
     if len(script) == 2:
         return script
+    if not prose.isascii():
+        prose = " ".join(match[0] for match in _LETTERS.finditer(prose) if (match.lastgroup or "") == script)
     words = prose.lower().split()
     if not script and sum(word in _ENGLISH_WORDS for word in words) >= _ENGLISH * len(words):
         return "en"
@@ -83,21 +87,17 @@ def language_of(text: str) -> str | None:
     return str(language) if len(language) == 2 and float(probability) >= _SURE else None
 
 
-def languages_of(text: str, passages: Sequence[str], stated: str = "") -> list[str]:
+def languages_of(text: str, passages: Sequence[str], main_language: str) -> list[str]:
     """Return the language of each passage of a document, empty if unknown.
 
-    Passages in the main script of the document share a language; one in another script has its own. stated: the
-    language that the document states, for a text whose language cannot be detected.
+    main_language: that of passages in the document's main script; a passage in another script has its own.
     """
     if text.isascii() or len(passages) == 1:
-        return [language_of(text) or stated] * len(passages)
+        return [main_language] * len(passages)
     main, _ = _main_script(text)
-    is_main = [_main_script(passage)[0] in (main, None) for passage in passages]
-    main_text = text if all(is_main) else "\n".join(itertools.compress(passages, is_main))
-    main_language = language_of(main_text) or stated
     return [
-        main_language if inside else language_of(passage) or ""
-        for passage, inside in zip(passages, is_main, strict=True)
+        main_language if _main_script(passage)[0] in (main, None) else language_of(passage) or ""
+        for passage in passages
     ]
 
 

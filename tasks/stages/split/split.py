@@ -38,7 +38,7 @@ from tasks.core.unchanged import in_order, unchanged
 from tasks.stages.ingest.formats.format_registry import format_of
 from tasks.stages.split.language_counts import language_counts
 from tasks.stages.split.sections import outline, sections
-from tasks.text.language import languages_of
+from tasks.text.language import language_of, languages_of
 from tasks.text.markup import Markup, Visible, link_words, markup_of, visible
 from tasks.text.sentences import INTRODUCED, Segment, segments, trimmed
 
@@ -86,7 +86,7 @@ class _Document:
     identity: str
     title: str
     original: str
-    stated_language: str  # two letters, or empty
+    language: str  # two letters, or empty if unknown
     prefix: str  # the title as it is embedded
     visible: Visible | None  # None if the whole original is visible
     headings: tuple[_Above, ...] = ()
@@ -188,17 +188,7 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings, *, count
         raise ConfigurationError(f"the embedder reads {tokens.max_tokens} tokens; splitting needs {_LEAST_TOKENS}")
     columns = ["document_id", "title", "text", "source", "metadata"]
     rows = documents.select(columns).to_pydict()
-    drafts = [
-        _Document(
-            identity,
-            title,
-            text,
-            _stated_language(metadata),
-            title_prefix(title) if settings.title_in_passage else "",
-            visible(text, _markup_of(settings, identity, source, metadata, text)),
-        )
-        for identity, title, text, source, metadata in zip(*(rows[name] for name in columns), strict=True)
-    ]
+    drafts = [_document(settings, *row) for row in zip(*(rows[name] for name in columns), strict=True)]
     offsets = tokens.token_offsets([draft.prefix + draft.text for draft in drafts])
 
     cuts: list[_Cut] = []
@@ -209,7 +199,8 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings, *, count
         titled = int(np.searchsorted(starts, 0))  # tokens of the title
         fixed = titled + tokens.special_tokens
         limits.append(min(tokens.max_tokens, max(settings.tokens, fixed + _LEAST_TEXT)))
-        pieces = segments(text, settings.language, None if draft.visible is None else draft.visible.blocks)
+        language = draft.language or settings.language
+        pieces = segments(text, language, None if draft.visible is None else draft.visible.blocks)
         weighed = _weighed(starts[titled:], len(text))
         capacity = limits[row] - fixed
         if draft.visible is not None and len(weighed) > capacity and tokens.max_tokens > _LEAST_TOKENS + HEADING_BYTES:
@@ -230,6 +221,15 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings, *, count
     )
     tokeniser = tokens if counts_tokens and isinstance(tokens, Tokeniser) else None
     return Split(passages, sentences, _plain(cuts, drafts), language_counts(rows, tokeniser))
+
+
+def _document(
+    settings: SplitSettings, identity: str, title: str, text: str, source: str | None, metadata: str
+) -> _Document:
+    seen = visible(text, _markup_of(settings, identity, source, metadata, text))
+    language = language_of(text if seen is None else seen.text) or _stated_language(metadata)
+    prefix = title_prefix(title) if settings.title_in_passage else ""
+    return _Document(identity, title, text, language, prefix, seen)
 
 
 def _stated_language(metadata: str) -> str:
@@ -428,7 +428,7 @@ def _tables(cuts: list[_Cut], counts: list[int], documents: Sequence[_Document])
         begins = [cut.start for cut, _ in of_document]
         within = [""] * len(begins) if seen is None else sections(seen, document.title, begins)
         texts = [document.text[cut.start : cut.end] for cut, _ in of_document]
-        languages = languages_of(document.text, texts, document.stated_language)
+        languages = languages_of(document.text, texts, document.language)
         columns_of = zip(of_document, within, languages, strict=True)
         for ordinal, ((cut, count), section, language) in enumerate(columns_of):
             of_passage.extend([len(passages)] * len(cut.segments))

@@ -67,12 +67,6 @@ def document(text: str, metadata: str = "{}") -> Document:
     return Document("d", "", text, None, metadata, "00", len(text))
 
 
-def test_a_stated_language_stands_in_for_one_that_cannot_be_detected() -> None:
-    assert languages_of("1234", ["1234"], "de") == ["de"]
-    german = "Die Sitzung wurde auf nächsten Montag verschoben."
-    assert languages_of(german, [german], "en") == ["de"]
-
-
 def test_english_loads_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
     language._model.cache_clear()
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
@@ -82,9 +76,11 @@ def test_english_loads_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_passage_in_another_script_has_a_language_of_its_own() -> None:
     german, chinese = "Die Sitzung wurde auf nächsten Montag verschoben.", "会议已推迟到下周一，详细信息稍后通知大家。"
-    assert languages_of(german * 2 + chinese, [german * 2, chinese, "1234"]) == ["de", "zh", "de"]
-    assert languages_of("1234", ["1234"]) == [""]
-    assert languages_of("", []) == []
+    mixed = german * 2 + chinese
+    assert language_of(mixed) == "de"
+    assert languages_of(mixed, [german * 2, chinese, "1234"], "de") == ["de", "zh", "de"]
+    assert languages_of("1234", ["1234"], "") == [""]
+    assert languages_of("", [], "") == []
 
 
 def test_a_stated_language_is_kept() -> None:

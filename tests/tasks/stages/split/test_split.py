@@ -259,6 +259,24 @@ def test_functions_of_an_extracted_file_are_not_cut_in_the_middle() -> None:
     assert passages[0]["section"] == "def f0"
 
 
+def test_a_document_is_cut_into_sentences_by_the_rules_of_its_language() -> None:
+    german = "Am 3. Mai 1920 kam Dr. Müller nach Berlin und blieb dort bis zum Herbst. Danach ging er nach Wien."
+    passages, sentences, *_ = split(documents(("d", "", german)), EMBEDDER, SplitSettings())
+    assert passages["language"].to_pylist() == ["de"]
+    assert sentences["start"].to_pylist() == [0, german.index("Danach")]
+
+
+def test_a_stated_language_stands_in_for_one_that_cannot_be_detected() -> None:
+    def language(metadata: str) -> list[str]:
+        table = documents(("a", "", "1234 Kosten"))
+        at = table.schema.get_field_index("metadata")
+        languages = split(table.set_column(at, table.schema.field(at), [[metadata]]), EMBEDDER, SMALL).languages
+        return [str(language) for language in languages["language"].to_pylist()]
+
+    assert language("{}") == language('{"language":"German"}') == language('{"language":[]}') == [""]
+    assert language('{"language":"de-AT"}') == ["de"]
+
+
 def test_the_format_of_metadata_and_the_name_together_make_markdown() -> None:
     def plain(name: str, metadata: str) -> int:
         table = documents((name, "", "A *b* c."))
