@@ -280,6 +280,7 @@ def test_ten_rows_may_be_refused_whatever_their_share(tmp_path: Path) -> None:
     assert build(tmp_path / "store", {**documents(2), **bad}).quarantined == 10
 
 
+@pytest.mark.slow
 def test_documents_that_a_stage_cannot_take_count_as_refused_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
