@@ -21,6 +21,7 @@ from indexmill.errors import CorruptBlob, GateRefused
 from indexmill.models.openai_embeddings import open_embeddings
 from indexmill.models.openai_llm import open_llm
 from indexmill.models.secrets import without_secrets
+from indexmill.retrieve.legibility import illegible_line
 from indexmill.store.canonical import digest_of
 from indexmill.store.manifest import Manifest, Ref
 from indexmill.text.printable import one_line
@@ -153,6 +154,8 @@ class OpenRun:
                 f"the language model gave no usable answer for {stand_ins}; fallbacks are used for these: "
                 "`indexmill quarantine` shows the reasons, `indexmill build --retry-refused` calls it again"
             )
+        if line := illegible_line(manifest):
+            build.progress.warn(line)
         _refuse_candidate(self.record, build, manifest)
         ref = self._commit(manifest)
         return BuildOutcome(

@@ -12,14 +12,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from indexmill.errors import CorruptBlob, UnsupportedFormat
+from indexmill.retrieve.legibility import illegible_line, languages_of
 from indexmill.store.layout import batch_name
-from indexmill.store.manifest import Hold, Ref, Removal
+from indexmill.store.manifest import Hold, Manifest, Ref, Removal
 from indexmill.store.reader import StoreReader
 from storage import batches, holds, lease, refs, runs
 from storage.clock import from_timestamp
 from storage.lease import MARGIN, Holding
 from storage.processes import alive
 from storage.protocol import Store
+from storage.publish import read_manifest
 from storage.runs import StoredRun
 
 State = Literal["fresh", "stale", "refused", "candidate-waiting", "rolled-back", "on-hold", "unpublished"]
@@ -96,6 +99,9 @@ class Status:
 
     success: the last run that compared the served index with the corpus. candidate: the run whose candidate can be
     published by hand. stand_ins: by stage, the numbers of texts in the served index and of fallbacks among them.
+    languages: by two-letter code ("" for unknown) in the newest version, the numbers of documents and passages, and
+    the legibility to the encoder, 0 to 1; see `indexmill.retrieve.legibility`. encoder_warning: one line about the
+    languages that the encoder hardly reads, empty if it reads all.
     coverage: what became of the files of the corpus in the run `success`; see `tasks.stages.ingest.corpus_coverage`.
     """
 
@@ -112,6 +118,8 @@ class Status:
     candidate: str | None
     stand_ins: dict[str, dict[str, int]]
     coverage: dict[str, Any]
+    languages: dict[str, dict[str, int | float]]
+    encoder_warning: str
     aliases: dict[str, int]
     batches: tuple[Pending, ...]
     problems: tuple[str, ...]
@@ -138,6 +146,7 @@ def read_status(store: Store, now: float, max_age: float | None = None) -> Statu
     candidate = refused if history and _is_publishable(refused, history[-1]) else None
     back = _rollback(past, newest, read_at)
     withdrawn = refs.removals(store).get(history[-1].version) if history else None
+    manifest = None if newest is None else _manifest(store, newest)
     state = _state(newest is not None, hold, back, candidate, refused, stale)
     return Status(
         state=state,
@@ -153,6 +162,8 @@ def read_status(store: Store, now: float, max_age: float | None = None) -> Statu
         candidate=None if candidate is None else candidate.run_id,
         stand_ins={} if success is None else _report_of(success, "stand_ins"),
         coverage={} if success is None else _report_of(success, "coverage"),
+        languages={} if manifest is None else languages_of(manifest),
+        encoder_warning="" if manifest is None else illegible_line(manifest),
         aliases=StoreReader(store.url).aliases(),
         batches=tuple(
             Pending(batch, state, round(max(0.0, now - file.modified), 3))
@@ -183,6 +194,14 @@ def _state(
     if refused is not None:
         return "refused" if candidate is None else "candidate-waiting"
     return "fresh" if stale is None else "stale"
+
+
+def _manifest(store: Store, ref: Ref) -> Manifest | None:
+    """Read the manifest of a version; None if this version of indexmill cannot, as `indexmill verify` reports."""
+    try:
+        return read_manifest(store, ref.manifest)
+    except (CorruptBlob, UnsupportedFormat):
+        return None
 
 
 def _version(ref: Ref, now: float) -> Version:

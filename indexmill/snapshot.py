@@ -218,6 +218,19 @@ class Snapshot(Artifacts):
 
         return answers(self, questions, AnswerOptions.of(options, changes))
 
+    def legibility(self, question: str, *, options: RetrievalOptions | None = None) -> float:
+        """Return how well the encoder reads the language of a question, 0 to 1: see ``indexmill.retrieve.legibility``.
+
+        options: restrict the passages from which the language is determined, as in ``retrieve``.
+        """
+        from indexmill.retrieve.legibility import legibility_of
+
+        options = options or RetrievalOptions()
+        allowed, _ = self._selected(options.where, options.principals)
+        batch = QueryBatch([check_question(question)], np.empty((1, 0), dtype=np.float32), None, allowed, explain=False)
+        with sound(self.path, "words"):
+            return legibility_of(self).of_questions(batch)[0]
+
     def encode(self, questions: Sequence[str]) -> Vectors:
         """Encode questions with the snapshot's encoder: ``(n_questions, d) float32``, of unit length.
 

@@ -73,7 +73,20 @@ PASSAGES = published(
     text=pa.string(),
     tokens=(pa.int32(), "number of tokens of the embedded text, including special tokens"),
     section=(pa.string(), "the headings above its start, one per line, outermost first; may be empty"),
+    language=(pa.string(), "two letters (ISO 639-1), empty if unknown; the document's, unless the script differs"),
 )
+
+LANGUAGES = private(
+    document_id=pa.string(),
+    language=pa.string(),
+    documents=pa.int64(),  # 1 for the language of most passages, else 0
+    passages=pa.int64(),
+    tokens=pa.int64(),
+    unknown=pa.int64(),
+    joints=pa.int64(),
+    cuts=pa.int64(),
+)
+"""The languages of each document's passages, with the counts of `indexmill.store.manifest.LanguageCounts`."""
 
 SENTENCES = published(
     "sentences/<shard>",

@@ -14,6 +14,7 @@ from flows.status import EXIT_CODES, Status, duration_text, read_status
 from indexmill.command.options import Duration, Options, common
 from indexmill.command.waiting import Waiting
 from indexmill.text.counted import counted
+from indexmill.text.fact_lines import by_language
 from indexmill.text.printable import printable
 
 
@@ -58,6 +59,10 @@ def _lines(status: Status) -> Iterator[str]:
     if success is not None and status.age_seconds is not None:
         claim = "up to date: with" if status.fresh else "not up to date: holds"
         yield f"{claim} the corpus of {duration_text(status.age_seconds)} ago, by run {success.run} ({success.state})"
+    if status.languages:
+        yield f"documents by language: {by_language(status.languages)}"
+    if status.encoder_warning:
+        yield printable(status.encoder_warning)
     for stage, count in status.stand_ins.items():
         yield f"fallbacks: {count['stand_ins']:,} of {counted(count['texts'], 'text')} of {stage}"
     if last is not None:

@@ -159,6 +159,7 @@ def command(
     from indexmill.command.misses import misses_of, shown_misses, titles_of
     from indexmill.evaluate.recall import evaluate, read_questions
     from indexmill.results import write_results
+    from indexmill.retrieve.legibility import illegible_line
 
     methods = None if method is None else [name.strip() for name in method.split(",") if name.strip()]
     question_set = read_questions(questions)
@@ -171,6 +172,9 @@ def command(
                 snapshot, question_set, methods, numbers(ks), parameters=parameters, options=retrieval
             )
             titles = {} if misses is None else titles_of(snapshot)
+        illegible = illegible_line(snapshot.manifest)
+    if illegible:
+        click.echo(illegible, err=True)
     if output is not None:
         write_results(
             output, (result for method_result in evaluation.methods.values() for result in method_result.each)

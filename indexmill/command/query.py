@@ -63,6 +63,12 @@ def _option_of(option: Option) -> Callable[[Any], Any]:
     return click.option(name, metavar=option.metavar, type=kind, help=option.help)
 
 
+_ILLEGIBLE = (
+    "the encoder hardly reads the language of this question: the default method answers it by its words, methods that "
+    "begin at vectors are unreliable; see docs/operations/encoders.md"
+)
+
+
 @click.command("query", cls=GroupedCommand, groups=_GROUPS, help=_HELP)
 @click.argument("question")
 @click.option("--method", "-m", metavar="NAME", help="The retrieval method; by default the best in the snapshot.")
@@ -80,6 +86,8 @@ def command(
     **option_values: object,
 ) -> None:
     """See ``_HELP``."""
+    from indexmill.retrieve.legibility import HARDLY
+
     parameters = {name: option_values[name] for name in _OPTIONS if option_values[name] is not None}
     retrieval = retrieval_of(options)
     with options.open_snapshot() as snapshot:
@@ -94,6 +102,8 @@ def command(
         with Waiting(f"retrieving by {method}{tip}", only_terminals=True):
             hits = snapshot.retrieve(question, options=retrieval, method=method, k=k, parameters=parameters)
         warn_of_hidden_documents(snapshot, retrieval.principals)
+        if snapshot.retriever(method).uses_vectors and snapshot.legibility(question, options=retrieval) < HARDLY:
+            click.echo(_ILLEGIBLE, err=True)
         if options.json:
             options.print_json(
                 {

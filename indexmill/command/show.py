@@ -15,7 +15,7 @@ from indexmill.errors import BadInput, NotFound
 from indexmill.retrieve.method_registry import METHODS
 from indexmill.retrieve.reader_family import load
 from indexmill.text.counted import byte_size, counted
-from indexmill.text.fact_lines import SHORT, facts, number, words_of
+from indexmill.text.fact_lines import SHORT, by_language, facts, number, words_of
 from indexmill.text.printable import one_line
 from indexmill.text.terminal import TerminalStyle, style_of
 from indexmill.text.text_table import table
@@ -148,9 +148,10 @@ def _text(shown: dict[str, Any], unnumbered: str, style: TerminalStyle) -> str:
     """Format the snapshot as paragraphs about its origin, corpus, models, families and artifacts."""
     corpus = shown["corpus"]
     sizes = {name: corpus[name] for name in ("documents", "passages")}
+    languages = [("languages", by_language(corpus["languages"]))] if corpus.get("languages") else []
     paragraphs = [
         _origin(shown, unnumbered, style),
-        [style.bold("corpus"), *facts(_counts(sizes | corpus["counts"]))],
+        [style.bold("corpus"), *facts(_counts(sizes | corpus["counts"]) + languages)],
         *_models(shown["models"], style),
         *_families(shown, style),
         _artifacts(shown["artifacts"], style),

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from indexmill.errors import BadInput
 from indexmill.evaluate.recall import Question
 from indexmill.retrieve.fused import FusedParameters, covered, strength, with_second
+from indexmill.retrieve.legibility import legibility_of
 from indexmill.retrieve.passage_rows import passages_of
 from indexmill.retrieve.retrieval_method import PassageRetriever, QueryBatch, Vectors, check_count, parameters_of
 from indexmill.text.counted import counted
@@ -154,12 +155,14 @@ def _pools(
     rankers = [retriever for retriever in retrievers if isinstance(retriever, PassageRetriever)]
     ranked = [ranker.rank(batch, setting.pool) for ranker in rankers]
     coverages = covered(rankers, batch)
-    for number, (question, coverage, *of_question) in enumerate(zip(questions, coverages, *ranked, strict=True)):
+    legibilities = legibility_of(snapshot).of_questions(batch)
+    each = zip(questions, coverages, legibilities, *ranked, strict=True)
+    for number, (question, coverage, legibility, *of_question) in enumerate(each):
         lists = dict(zip(methods, of_question, strict=True))
         rows = np.unique(np.concatenate([ranking.rows for ranking in of_question]))
         if not len(rows):
             continue
-        counted = setting.counted(lists, coverage)
+        counted = setting.counted(lists, coverage, legibility)
         values = np.zeros((len(methods), len(rows)))
         for of_method, (method, ranking) in zip(values, lists.items(), strict=True):
             of_method[rows.searchsorted(ranking.rows)] = counted[method] * strength(method, ranking.scores)

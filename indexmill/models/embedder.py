@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
+import json
 import os
 import re
 from abc import ABC, abstractmethod
@@ -284,6 +285,29 @@ class Tokeniser:
         )
         moved = [[next(encoded) + np.int32(start) for start, _ in of_text] for of_text in parts]
         return [of_text[0] if len(of_text) == 1 else np.concatenate(of_text) for of_text in moved]
+
+    def pieces(self, words: Sequence[str]) -> NDArray[np.int64]:
+        """Return how many tokens each word has, and how many of them stand for unknown characters: ``(n, 2)``.
+
+        A token for nothing but the space before a word does not count.
+        """
+        encoded = (
+            encoding.ids
+            for chunk in _chunks(words)
+            for encoding in self._whole.encode_batch_fast(chunk, add_special_tokens=False)
+        )
+        space, unknown = self._special_ids
+        rows = [(len(ids) - ids.count(space), ids.count(unknown)) for ids in encoded]
+        return np.array(rows, np.int64).reshape(-1, 2)
+
+    @cached_property
+    def _special_ids(self) -> tuple[int, int]:
+        """The ids of the tokens for a space (SentencePiece's) and for unknown characters; -1 if there is none."""
+        model = json.loads(self._whole.to_str())["model"]
+        token = model.get("unk_token")
+        unknown = model.get("unk_id") if token is None else self._whole.token_to_id(token)
+        space = self._whole.token_to_id("\u2581")
+        return -1 if space is None else space, -1 if unknown is None else unknown
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Return each text's token ids with special tokens; a truncated text keeps its last token."""

@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol
 from indexmill.errors import ModelUnavailable
 from indexmill.extras import not_installed
 from indexmill.text.canonical_names import canonical_name, canonical_words
+from indexmill.text.terms import UNSPACED
 
 Field = Literal["title", "text"]
 Kind = Literal["title", "subject", "name", "alias", "part", "work", "code", "date", "number"]
@@ -462,33 +463,57 @@ class _Cover:
 
 
 _LONGEST_NAME = 12  # words
+_LONGEST_UNSPACED = 32  # characters of a name in a script without spaces
+_MOST_CHARACTERS = 1_000  # of a question in such a script that are searched for names
+_UNSPACED_LETTER = re.compile(f"[{UNSPACED}]")
+_CHARACTER_OR_WORD = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
 
 
 def question_runs(question: str) -> list[tuple[str, int, int, bool]]:
     """Return every run of words in a question that may name an entity, longest first, then from left to right.
 
-    Each run is (canonical name, start, end, capital); start and end count canonical words. ``capital`` is True if a
-    word other than a function word has a capital or a leading digit, unless it only opens the sentence.
+    Each run is (canonical name, start, end, capital); start and end count canonical words, or, in scripts without
+    spaces between words, characters. ``capital`` is True if a word other than a function word has a capital or a
+    leading digit, unless it only opens the sentence, or belongs to a script with spaces and without capitals.
 
     Runs are matched against the names in the corpus: users write questions in any case (``Lothair Ii's mother``,
     ``God'S Gift To Women``), so the corpus, not the question, decides which words are a name.
     """
     words = canonical_words(question)
+    shown = _shown_words(question)
+    text = " ".join(words)
+    longest = _LONGEST_NAME
+    units = list(_WORD.finditer(text))
+    if not question.isascii():
+        shown.update(word for word in words if _is_caseless(word))
+        if _UNSPACED_LETTER.search(text):
+            units, longest = list(_CHARACTER_OR_WORD.finditer(text[:_MOST_CHARACTERS])), _LONGEST_UNSPACED
+    words = [unit[0] for unit in units]
+    is_content = [word not in _FUNCTION_WORDS for word in words]
+    is_shown = [content and word in shown for word, content in zip(words, is_content, strict=True)]
+    contents, capitals = (list(accumulate(column, initial=0)) for column in (is_content, is_shown))  # before each word
+    return [
+        (text[units[start].start() : units[end - 1].end()], start, end, capitals[end] > capitals[start])
+        for n in range(min(longest, len(words)), 0, -1)
+        for start, end in enumerate(range(n, len(words) + 1))
+        if contents[end] > contents[start] and words[start] != "the"
+    ]
+
+
+def _shown_words(question: str) -> set[str]:
+    """Return the canonical words that a question writes with a capital or a leading digit."""
     shown: set[str] = set()
     for i, raw in enumerate(_RAW_WORD.findall(question)):
         if raw[0].isdigit() or any(c.isupper() for c in raw):
             folded = canonical_words(raw)
             if i or not folded or folded[0] not in _OPENERS:
                 shown.update(folded)
-    is_content = [word not in _FUNCTION_WORDS for word in words]
-    is_shown = [content and word in shown for word, content in zip(words, is_content, strict=True)]
-    contents, capitals = (list(accumulate(column, initial=0)) for column in (is_content, is_shown))  # before each word
-    return [
-        (" ".join(words[start:end]), start, end, capitals[end] > capitals[start])
-        for n in range(min(_LONGEST_NAME, len(words)), 0, -1)
-        for start, end in enumerate(range(n, len(words) + 1))
-        if contents[end] > contents[start] and words[start] != "the"
-    ]
+    return shown
+
+
+def _is_caseless(word: str) -> bool:
+    """Return True for a word of two or more characters in a script without capitals and with spaces between words."""
+    return len(word) > 1 and not word.isascii() and word.lower() == word.title() and not _UNSPACED_LETTER.search(word)
 
 
 def question_names(question: str) -> list[str]:

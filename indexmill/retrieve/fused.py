@@ -29,6 +29,10 @@ the document's second-best passage. Its other passages keep their scores, so tha
 1 / (1 + c). If a method combines the lists of other methods, the weights of those methods are reduced
 (``beside_reader``). The weight of a method that follows both names and vectors is multiplied by c / (1 + c).
 
+*Legibility.* Where the encoder does not read the question's language (``indexmill.retrieve.legibility``), vectors and
+walks over entities, which begin at vectors, mislead: the weight of every method but the lexical ones is multiplied by
+the legibility. A method that itself combines lists does the same with them.
+
 A family declares which of these rules apply to it: see ``indexmill.retrieve.reader_family.Fusion``.
 
 The order depends only on the question and the settings, not on the number of hits requested. Confidence is
@@ -49,6 +53,7 @@ from pydantic import Field
 
 from indexmill.errors import BadInput, ConfigurationError
 from indexmill.retrieve.columns import changes
+from indexmill.retrieve.legibility import legibility_of
 from indexmill.retrieve.method_registry import METHODS, available, retriever_of
 from indexmill.retrieve.passage_rows import passages_of
 from indexmill.retrieve.reader_family import Fusion
@@ -128,11 +133,20 @@ class FusedParameters(_Weights):  # type: ignore[misc] # its fields are the regi
             return _NOTHING_KNOWN
         return math.exp(self.known * coverage + self.agreed * agreement - self.doubt)
 
-    def counted(self, lists: Mapping[str, Ranking], coverage: float | None) -> dict[str, float]:
+    def counted(
+        self, lists: Mapping[str, Ranking], coverage: float | None, legibility: float = 1.0
+    ) -> dict[str, float]:
         """Return the factor of each method's weight for one question, from its passages and the confidence in walks.
 
-        coverage: None if no method walks from the entities that the question names.
+        coverage: None if no method walks from the entities that the question names. legibility: that of the question.
         """
+        return {
+            name: factor if _FUSION[name].first_of_words else legibility * factor
+            for name, factor in self._confident(lists, coverage).items()
+        }
+
+    def _confident(self, lists: Mapping[str, Ranking], coverage: float | None) -> dict[str, float]:
+        """Return the factors for a question that the encoder can read: see ``counted``."""
         roles = {name: _FUSION[name] for name in lists}
         counted = dict.fromkeys(lists, 1.0)
         if any(role.reads_lists for role in roles.values()):
@@ -287,10 +301,11 @@ class Fused(PassageRetriever):
         batch.shared[READ] = max(method.reads(depth) for method in self._methods.values())
         ranked = [method.rank(batch, depth) for method in self._methods.values()]
         coverages = covered(self._methods.values(), batch)
+        legibilities = legibility_of(self._artifacts).of_questions(batch)
         documents = passages_of(self._artifacts).documents if setting.second else None
-        for coverage, *of_question in zip(coverages, *ranked, strict=True):
+        for coverage, legibility, *of_question in zip(coverages, legibilities, *ranked, strict=True):
             lists = dict(zip(self._methods, of_question, strict=True))
-            counted = setting.counted(lists, coverage)
+            counted = setting.counted(lists, coverage, legibility)
             weights = {name: weight * counted[name] for name, weight in self._weights.items()}
             combined = combine(lists, weights, setting.pool, k, documents, setting.second)
             yield Ranking(combined.rows, combined.scores, answer=(of_question, combined.places))

@@ -44,6 +44,7 @@ class Passages:
         self._rows = TableRows(artifacts, "passages", _COLUMNS)
         self._documents = TableRows(artifacts, "documents", ["document_id", "title", "source", "metadata"])
         self._locations = Locations(artifacts)
+        self._languages = TableRows(artifacts, "passages", ["language"])
         artifacts.check_same_shards("documents", "passages")
         self._titles: dict[int, npt.NDArray[np.int64]] = {}
 
@@ -114,6 +115,10 @@ class Passages:
     def documents_of(self, rows: npt.NDArray[np.int64]) -> list[str]:
         """Return the document ids of some passages."""
         return self._rows.take(rows, "document_id")
+
+    def languages(self, rows: npt.NDArray[np.int64]) -> list[str]:
+        """Return the languages of some passages; for snapshots whose manifest counts languages."""
+        return self._languages.take(rows, "language")
 
     def ids(self, rows: npt.NDArray[np.int64]) -> list[str]:
         return self._rows.take(rows, "passage_id")

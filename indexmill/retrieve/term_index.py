@@ -31,11 +31,14 @@ from indexmill.retrieve.columns import changes, positions, runs
 from indexmill.retrieve.dense import at_least_top
 from indexmill.retrieve.retrieval_method import Allowed, QueryBatch, Share, Weight
 from indexmill.store.pack_checks import row_lengths
-from indexmill.text.terms import COMMON, Analyser, term_keys
+from indexmill.text.terms import COMMON, Analyser, stemmer_of, term_keys
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
 Arrays = Mapping[str, npt.NDArray[Any]]
+
+STEMMERS = (stemmer_of("en"),)
+"""The algorithms of stems for snapshots of English texts, and for those made before languages were counted."""
 
 HELD_POSTINGS = 1 << 20
 """The maximum number of postings in memory at once, unless one question has more: about 50 MB."""
@@ -152,7 +155,11 @@ class _Field:
 class TermIndex:
     """Postings from ``joined_postings``, which may be memory maps; a question reads only the postings of its terms."""
 
-    def __init__(self, arrays: Arrays, parameters: Bm25Parameters | None = None) -> None:
+    def __init__(
+        self, arrays: Arrays, parameters: Bm25Parameters | None = None, stemmers: Sequence[str] = STEMMERS
+    ) -> None:
+        """Set up an index. stemmers: the algorithms of the stems in the postings (`indexmill.text.terms`)."""
+        self.stemmers = stemmers
         self._all_fields = [_Field(arrays, prefix) for prefix in FIELDS]
         self._use(parameters or Bm25Parameters())
 
@@ -238,9 +245,11 @@ def _groups(questions: Sequence[Rows], frequencies: Rows) -> Iterator[int]:
         yield len(questions)
 
 
-def question_terms(questions: Sequence[str], common_words: bool = False) -> list[list[str]]:
+def question_terms(
+    questions: Sequence[str], common_words: bool = False, stemmers: Sequence[str] = STEMMERS
+) -> list[list[str]]:
     """Return the ranking terms of each question: see ``ranking_terms``."""
-    analyser = Analyser()
+    analyser = Analyser(stemmers)
     return [ranking_terms(analyser.terms(question), common_words) for question in questions]
 
 
@@ -254,7 +263,7 @@ def by_words(index: TermIndex, batch: QueryBatch, k: int) -> list[Ranked]:
     """Rank the k best passages of each question by BM25, cached for all methods."""
 
     def find(length: int) -> list[Ranked]:
-        terms = question_terms(batch.questions, index.setting.common_words)
+        terms = question_terms(batch.questions, index.setting.common_words, index.stemmers)
         return list(index.rank(terms, length, batch.allowed, batch.explain))
 
     return batch.first_of(f"words {index.setting}", k, find, lambda ranked: ranked.first(k))

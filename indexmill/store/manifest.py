@@ -7,6 +7,7 @@ digest; the ref and the run's record contain the history.
 from __future__ import annotations
 
 import contextlib
+import operator
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, model_validator
@@ -20,13 +21,39 @@ from indexmill.store.record import Digest, Name, Record, Timestamp, Word
 _Version = Annotated[int, Field(ge=1)]
 
 
+class LanguageCounts(Record):
+    """The documents and passages of one language, and how the encoder's tokenizer cuts their words.
+
+    A document counts for the language of most of its passages. words: those of ``indexmill.text.terms.prose_words``.
+    tokens: those of the words. unknown: tokens for characters that the tokenizer does not know. joints: places between
+    two letters of a word. cuts: joints between two tokens; in a script without spaces, tokens beyond one per character;
+    in a word with an unknown token, every joint. All are 0 if the model's tokenizer is not known.
+    """
+
+    documents: Annotated[int, Field(ge=0)] = 0
+    passages: Annotated[int, Field(ge=0)] = 0
+    tokens: Annotated[int, Field(ge=0)] = 0
+    unknown: Annotated[int, Field(ge=0)] = 0
+    joints: Annotated[int, Field(ge=0)] = 0
+    cuts: Annotated[int, Field(ge=0)] = 0
+
+
 class Corpus(Record):
-    """The corpus of a snapshot: the digest of its set of documents, and its counts."""
+    """The corpus of a snapshot: the digest of its set of documents, and its counts.
+
+    languages: by two-letter code, "" for an unknown language; empty in snapshots made before languages were counted.
+    """
 
     fingerprint: str
     documents: Annotated[int, Field(ge=0)]
     passages: Annotated[int, Field(ge=0)]
     counts: dict[str, int] = Field(default_factory=dict)
+    languages: dict[str, LanguageCounts] = Field(default_factory=dict, exclude_if=operator.not_)
+
+    def languages_that_count(self) -> dict[str, LanguageCounts]:
+        """Return the known languages of at least 20 documents, or 2 % of all documents."""
+        least = min(20, 0.02 * self.documents)
+        return {name: counts for name, counts in sorted(self.languages.items()) if name and counts.documents >= least}
 
 
 class FamilyRecord(Record):

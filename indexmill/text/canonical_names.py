@@ -3,7 +3,8 @@
 LinearRAG aligns passages through shared entities (section 2.3), so two surface forms of one name must give one key.
 ``canonical_name`` folds variants of writing that do not change the meaning:
 
-- compatibility forms (NFKC), case, and accents of Latin, Greek and Cyrillic letters (``Bråk`` = ``Brak``);
+- compatibility forms (NFKC), case, accents of Latin, Greek and Cyrillic letters (``Bråk`` = ``Brak``, and Turkish
+  ``Işık`` = ``işık``), and the vowel points of Hebrew and Arabic;
 - punctuation, with the spaces that tokenised corpora put around it (``Limburg- Styrum`` = ``Limburg-Styrum``), but
   ``C++`` and ``C#`` differ from ``C``;
 - possessives (``Lothair II's`` = ``Lothair II``) and a leading ``the`` (``The Beatles`` = ``Beatles``);
@@ -18,23 +19,22 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from indexmill.text.normalise import INVISIBLE, normalise
+from indexmill.text.normalise import ACCENTS, INVISIBLE, marks, normalise
 
 MAX_NAME_LENGTH = 200
 """The maximum length of a canonical name in characters; a longer string is text, not a name, and has no key."""
 
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
 
-_ACCENTS = re.compile("[\u0300-\u036f]")
 _QUOTES = re.compile("[\u2018\u2019\u201b\u02bc\u0060\u00b4\u2032]")
 _POSSESSIVE = re.compile(r"(?:'s)+(?!\w)")
 _DOTTED = re.compile(r"(?<!\w)[^\W\d_](?:\.[ ]?[^\W\d_](?!\w))+\.?")
 _KEEP_SIGNS = re.compile(r"(?<=[^\W_])(?:\+{2}|#)(?![\w+#])")
-_PUNCTUATION = re.compile(r"[\W_]+")
 _MONTH_FIRST = re.compile(rf"({_MONTHS}) (\d{{1,2}})(?: (\d{{3,4}}))?")
 
 # Private-use letters, which no name contains; they replace the two kept signs while other punctuation is removed.
@@ -106,11 +106,13 @@ class NameIndex:
 
 
 def _fold(text: str) -> str:
-    if text.isascii():
+    is_ascii = text.isascii()
+    punctuation = _punctuation("" if is_ascii else marks())
+    if is_ascii:
         name = text.lower().replace("`", "'")
     else:
         name = normalise("NFKD", INVISIBLE.sub("", text)).casefold()
-        name = _ACCENTS.sub("", normalise("NFKD", name))
+        name = ACCENTS.sub("", normalise("NFKD", name)).replace("\N{LATIN SMALL LETTER DOTLESS I}", "i")
         name = normalise("NFKC", name)
         name = _QUOTES.sub("'", name).replace(_PLUS_PLUS, " ").replace(_SHARP, " ")
     if "." in name:
@@ -119,9 +121,15 @@ def _fold(text: str) -> str:
         name = _POSSESSIVE.sub("", name).replace("'", "")
     if "+" in name or "#" in name:
         name = _KEEP_SIGNS.sub(_placeholder, name)
-        name = "".join(c if c in (_PLUS_PLUS, _SHARP) else " " if _PUNCTUATION.fullmatch(c) else c for c in name)
+        name = "".join(c if c in (_PLUS_PLUS, _SHARP) else " " if punctuation.fullmatch(c) else c for c in name)
         return " ".join(name.split()).replace(_PLUS_PLUS, "++").replace(_SHARP, "#")
-    return _PUNCTUATION.sub(" ", name).strip()
+    return punctuation.sub(" ", name).strip()
+
+
+@lru_cache(maxsize=2)
+def _punctuation(of_words: str) -> re.Pattern[str]:
+    """Compile the pattern of characters that are not part of a word. of_words: marks that are."""
+    return re.compile(rf"(?:(?![{of_words}])[\W_])+" if of_words else r"[\W_]+")
 
 
 def _join_letters(match: re.Match[str]) -> str:

@@ -54,3 +54,9 @@ def _label(key: object) -> str:
 
 def _is_number(text: str) -> bool:
     return re.fullmatch(r"[0-9][0-9,]*", text) is not None
+
+
+def by_language(languages: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the numbers of documents by language, most first: ``1,320 en, 20 de, 1 unknown``."""
+    counts = sorted(((of["documents"], name) for name, of in languages.items()), key=lambda pair: (-pair[0], pair[1]))
+    return ", ".join(f"{documents:,} {name or 'unknown'}" for documents, name in counts)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import cache
 from typing import Literal
 
 INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180b-\u180e\u200b-\u200f\u2060-\u2064\ufe00-\ufe0f\ufeff]")
@@ -29,10 +30,24 @@ HIDDEN = re.compile(
 """Characters to drop from texts and questions, in which they would hide a word: soft hyphens, and spaces and joiners
 without width, unless an emoji or the script needs them."""
 
+ACCENTS = re.compile("[\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u065f\u0670]")
+"""The accents of Latin, Greek and Cyrillic letters, the vowel points of Hebrew and Arabic, and the Arabic tatweel: what
+variants of a spelling differ in."""
+
+_MARKS = ((0x300, 0x1E00), (0x20D0, 0x2100), (0x2CE0, 0x2E00), (0x302A, 0x30A0), (0xA660, 0xAC00), (0xFE20, 0xFE30))
+"""The Unicode blocks that contain combining marks, except those of rare historic scripts."""
+
 _MOST = 30
 _JOINER = "\N{COMBINING GRAPHEME JOINER}"
 _RUN = re.compile(r"(?:[^\w\s\x00-\x7f]|[\uff9e\uff9f]){31,}")
 """Characters that may be marks, or decompose into marks: except for two, no letter or digit begins with a mark."""
+
+
+@cache
+def marks() -> str:
+    """Return the combining marks, which belong to words as in Devanagari, as a regular expression's class has them."""
+    codes = (chr(code) for low, high in _MARKS for code in range(low, high))
+    return "".join(code for code in codes if unicodedata.category(code) in ("Mn", "Mc"))
 
 
 def normalise(form: Literal["NFC", "NFKC", "NFKD"], text: str) -> str:

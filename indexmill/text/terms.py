@@ -6,8 +6,10 @@
 - *Compounds.* Words joined by ``_ . - ' ::``, or by a change to upper case, are indexed by each part and as a whole:
   ``read_parquet``, ``--dry-run``, ``node.js``, ``HTMLParser``. Dotted initials lose their dots (``U.S.`` = ``US``),
   the whole has no apostrophes (``O'Brien`` = ``OBrien``), and ``C++`` and ``C#`` differ from ``C``.
-- *Stems.* A word of ASCII letters is cut to its English stem (``bridges`` = ``bridge``, ``resized`` = ``resizing``):
-  Porter 2, by the Snowball project's library.
+- *Stems.* A word is cut to its stem by the Snowball project's algorithm for the language of its passage
+  (``Brücken`` = ``Brücke``); by the English one, Porter 2, for ASCII letters in any other language (``bridges`` =
+  ``bridge``, ``resized`` = ``resizing``). Stems of different languages are different terms, except English ones, so a
+  word of a question, which has a stem in every language of the corpus, matches those of the passage's language alone.
 - *Scripts without spaces* between words (Chinese, Japanese, Thai, ...; and Korean, for its particles): every character
   and every pair of neighbours is a term.
 """
@@ -18,15 +20,15 @@ import hashlib
 import itertools
 import re
 import threading
-import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import Stemmer
 
-from indexmill.text.normalise import INVISIBLE, normalise
+from indexmill.text.normalise import ACCENTS, INVISIBLE, marks, normalise
 
 UNSPACED = (
     "\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3040-\u30ff"
@@ -35,10 +37,6 @@ UNSPACED = (
 )
 """Characters of scripts without spaces between words, and of Korean, as the content of a regular expression's class."""
 
-_MARKS = ((0x300, 0x1E00), (0x20D0, 0x2100), (0x2CE0, 0x2E00), (0x302A, 0x30A0), (0xA660, 0xAC00), (0xFE20, 0xFE30))
-"""The Unicode blocks that contain combining marks, except those of rare historic scripts."""
-
-_ACCENTS = re.compile("[\u0300-\u036f\u0591-\u05bd\u05bf-\u05c7\u0640\u064b-\u065f\u0670]")
 _RUNS = re.compile(f"[{UNSPACED}]+|[^{UNSPACED}]+")
 _POSSESSIVE = re.compile("['\u2019][sS]$")
 _APOSTROPHES = re.compile("['\u2019]")
@@ -47,31 +45,58 @@ _CAPITALS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _SIGNS = ("++", "#")
 _SHORT = 32
 """The maximum length of a token that is cached beyond its shard."""
+_ENGLISH = "english"
+_ALGORITHMS = """ar:arabic ca:catalan cs:czech da:danish de:german el:greek en:english eo:esperanto es:spanish
+et:estonian eu:basque fa:persian fi:finnish fr:french ga:irish hi:hindi hu:hungarian hy:armenian id:indonesian
+it:italian lt:lithuanian nb:norwegian ne:nepali nl:dutch nn:norwegian no:norwegian pl:polish pt:portuguese ro:romanian
+ru:russian sr:serbian sv:swedish ta:tamil tr:turkish"""
+
+_STEMMERS = dict(pair.split(":") for pair in _ALGORITHMS.split())
+
+_OF_LANGUAGE = "\0"  # stands between an algorithm's name and a stem
+
+_LEAST_PROSE = 4
 _LEAST_STEMMED = 4
 """The minimum length of a word that is stemmed: shorter words are often acronyms."""
 
 
-class Analyser:
-    """Finds the terms of texts. Caches tokens, which speeds up the texts of one shard."""
+def stemmer_of(language: str) -> str:
+    """Return the name of the stemming algorithm for a language; the English one for languages without an algorithm."""
+    return _STEMMERS.get(language, _ENGLISH)
 
-    def __init__(self) -> None:
+
+class Analyser:
+    """Finds the terms of texts. Caches tokens, which speeds up the texts of one shard.
+
+    stemmers: the algorithms (``stemmer_of``); with several, a word has the stems of each.
+    """
+
+    def __init__(self, stemmers: Sequence[str] = (_ENGLISH,)) -> None:
+        self._stemmers = stemmers
         self._cache: dict[str, tuple[str, ...]] = {}
 
     def terms(self, text: str) -> list[str]:
         """Return the terms of a text in order, with repetitions."""
         cache = self._cache
         return [
-            term for token in _tokens(text) for term in cache.get(token) or cache.setdefault(token, _terms_of(token))
+            term for token in _tokens(text) for term in cache.get(token) or cache.setdefault(token, self._terms(token))
         ]
 
     def words(self, text: str) -> dict[str, str]:
         """Return the terms of a text, each with a word for display: the first word with that stem."""
         words: dict[str, str] = {}
         for token in _tokens(text):
-            terms = _terms_of(token)
-            for term in terms:
-                words.setdefault(term, _fold(token) if len(terms) == 1 else term)
+            for stemmer in self._stemmers:
+                terms = _terms_of(token, stemmer)
+                for term in terms:
+                    words.setdefault(term, _fold(token) if len(terms) == 1 else term.rpartition(_OF_LANGUAGE)[2])
         return words
+
+    def _terms(self, token: str) -> tuple[str, ...]:
+        """Return the terms of a token by the first algorithm, then those that only others find."""
+        first, *others = (_terms_of(token, stemmer) for stemmer in self._stemmers)
+        more = dict.fromkeys(term for terms in others for term in terms if term not in first)
+        return (*first, *more)
 
 
 def term_keys(terms: Iterable[str]) -> npt.NDArray[np.uint64]:
@@ -79,6 +104,28 @@ def term_keys(terms: Iterable[str]) -> npt.NDArray[np.uint64]:
     sha256 = hashlib.sha256
     digests = b"".join([sha256(term.encode("utf-8", "surrogatepass")).digest() for term in terms])
     return np.frombuffer(digests, dtype=">u8")[::4].astype(np.uint64)
+
+
+def prose_words(text: str) -> list[str]:
+    """Return the words of four or more characters that have no capital: no names, numbers, acronyms or identifiers.
+
+    In a script without spaces between words, a word is a run of two or more letters.
+    """
+    return [token for token in _tokens(text) if _is_prose(token)]
+
+
+def _is_prose(token: str) -> bool:
+    if len(token) < (2 if is_unspaced(token) else _LEAST_PROSE) or token != token.lower():
+        return False
+    # A word with marks, as in Hindi, is not alphabetic to Python.
+    return token.isalpha() or not (
+        token.isascii() or any(map(str.isdigit, token)) or not _patterns(True)[1].fullmatch(token)
+    )
+
+
+def is_unspaced(word: str) -> bool:
+    """Return True for a word of a script without spaces between words, by its first character."""
+    return bool(_UNSPACED_RUN.match(word))
 
 
 def _tokens(text: str) -> list[str]:
@@ -92,32 +139,26 @@ def _patterns(marked: bool) -> tuple[re.Pattern[str], re.Pattern[str]]:
     """Compile the patterns of a token and of the words in it. marked: True to accept combining marks within a word."""
     word = r"[^\W_]+"
     if marked:
-        marks = "".join(
-            chr(code)
-            for low, high in _MARKS
-            for code in range(low, high)
-            if unicodedata.category(chr(code)) in ("Mn", "Mc")
-        )
-        word = rf"[^\W_]+(?:[{marks}]+[^\W_]+)*[{marks}]*"
+        word = rf"[^\W_]+(?:[{marks()}]+[^\W_]+)*[{marks()}]*"
     return re.compile(rf"{word}(?:(?:_+|::|[.\-'\u2010\u2019]){word})*(?:(?:\+\+|#)(?![\w+#]))?"), re.compile(word)
 
 
-def _terms_of(token: str) -> tuple[str, ...]:
+def _terms_of(token: str, stemmer: str) -> tuple[str, ...]:
     """Return the terms of one token: its parts in order, then the whole if it differs."""
-    return _remembered(token) if len(token) <= _SHORT else _split(token)
+    return _remembered(token, stemmer) if len(token) <= _SHORT else _split(token, stemmer)
 
 
 @lru_cache(maxsize=1 << 16)
-def _remembered(token: str) -> tuple[str, ...]:
+def _remembered(token: str, stemmer: str) -> tuple[str, ...]:
     """Return the terms of one token, cached for the process, since shards share most of their words."""
-    return _split(token)
+    return _split(token, stemmer)
 
 
-def _split(token: str) -> tuple[str, ...]:
+def _split(token: str, stemmer: str) -> tuple[str, ...]:
     token = _POSSESSIVE.sub("", token)
     words = _patterns(not token.isascii())[1].findall(token)
     parts = [part for word in words for part in _CAPITALS.split(word)]
-    terms = [piece for part in parts for piece in _pieces(_fold(part))]
+    terms = [piece for part in parts for piece in _pieces(_fold(part), stemmer)]
     if len(parts) == 1 and not token.endswith(_SIGNS):
         return tuple(terms)
     whole = _fold(_APOSTROPHES.sub("", token)).replace("\u2010", "-")
@@ -126,42 +167,53 @@ def _split(token: str) -> tuple[str, ...]:
     return (*terms, whole)
 
 
-def _pieces(word: str) -> list[str]:
+def _pieces(word: str, stemmer: str) -> list[str]:
     """Return the stem of a folded word, or, in a script without spaces, its characters and pairs of neighbours."""
     if word.isascii():
-        return [_stem(word)] if word else []
+        return [_stem(word, stemmer)] if word else []
     pieces: list[str] = []
     for run in _RUNS.findall(word):
         if _UNSPACED_RUN.match(run):
             pieces += [*run, *map("".join, itertools.pairwise(run))]
         else:
-            pieces.append(run)
+            pieces.append(run if run.isascii() else _stem(run, stemmer))
     return pieces
 
 
 class _Stemmers(threading.local):
-    """A stemmer for each thread, since two threads must not share one."""
+    """The stemmers of a thread by algorithm, since two threads must not share one."""
 
     def __init__(self) -> None:
-        self.english = Stemmer.Stemmer("english", 0)  # without its cache: tokens are cached above
+        self.by_name: dict[str, Any] = {}
+
+    def stem(self, word: str, name: str) -> str:
+        stemmer = self.by_name.get(name)
+        if stemmer is None:
+            stemmer = self.by_name[name] = Stemmer.Stemmer(name, 0)  # without its cache: tokens are cached above
+        stem: str = stemmer.stemWord(word)
+        return stem
 
 
 _stemmers = _Stemmers()
 
 
-def _stem(word: str) -> str:
-    """Return the stem of a folded ASCII word; short words, common words and words with digits stay unchanged."""
-    if len(word) < _LEAST_STEMMED or word in COMMON or not word.isalpha():
+def _stem(word: str, stemmer: str) -> str:
+    """Return the stem of a folded word, after the algorithm's name unless that is English, which is for ASCII alone.
+
+    Short words, English function words and words with digits stay unchanged: they are the same in every language.
+    """
+    if len(word) < _LEAST_STEMMED or word in COMMON or any(map(str.isdigit, word)):
         return word
-    stem: str = _stemmers.english.stemWord(word)
-    return stem
+    if stemmer == _ENGLISH:
+        return _stemmers.stem(word, stemmer) if word.isascii() else word
+    return f"{stemmer}{_OF_LANGUAGE}{_stemmers.stem(word, stemmer)}"
 
 
 def _fold(text: str) -> str:
     if text.isascii():
         return text.lower()
     text = normalise("NFKD", text).casefold()
-    return normalise("NFKC", _ACCENTS.sub("", normalise("NFKD", text)))
+    return normalise("NFKC", ACCENTS.sub("", normalise("NFKD", text)))
 
 
 _COMMON = """a an and are as at be but by did do does for from had has have he her his how i in is it its of on or she

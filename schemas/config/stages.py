@@ -21,7 +21,7 @@ class SplitSettings(Settings):
     )
     title_in_passage: bool = Field(True, description="embed the document's title before each of its passages")
     language: Annotated[str, written("[a-z]{2}", "the two letters of a language, such as en")] = Field(
-        "en", description="the language whose abbreviations do not end a sentence"
+        "en", description="the language whose abbreviations do not end a sentence, for documents in an unknown one"
     )
     markup: Literal["auto", "markdown", "html", "none"] = Field(
         "auto",

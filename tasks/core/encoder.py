@@ -84,6 +84,11 @@ class EncoderChoice:
         """A digest to distinguish models with the same name; empty for the test double and for an endpoint."""
         return self.model.digest if self.model is not None else ""
 
+    @property
+    def has_own_tokenizer(self) -> bool:
+        """True if the tokenizer is the model's own; False for a tokenizer that only counts tokens for an endpoint."""
+        return self.endpoint is None or "tokenizer" in self.endpoint.model_fields_set
+
     @cached_property
     def tokenizer(self) -> dict[str, Any]:
         whole = self._chosen_tokenizer

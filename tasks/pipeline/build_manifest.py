@@ -8,14 +8,18 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 
+import pyarrow as pa
+
 from indexmill.store.artifact_listing import Artifact
 from indexmill.store.layout import READER_VERSION
-from indexmill.store.manifest import Corpus, Manifest
+from indexmill.store.manifest import Corpus, LanguageCounts, Manifest
 from indexmill.store.manifest import FamilyRecord as Published
 from indexmill.store.packs import Pack, open_pack
+from schemas.tables import LANGUAGES
 from storage import lineage as lineages
 from storage.lineage import Lineage, LineageEntry
 from storage.publish import describe as artifact_of
+from storage.table_blobs import read_table
 from tasks.core.environment import environment_fingerprint
 from tasks.pipeline.corpus_run import CorpusRun
 from tasks.stages.extract.extraction_tables import EXTRACTION
@@ -37,6 +41,15 @@ def _artifacts(run: CorpusRun) -> Iterable[Artifact]:
                     yield earlier
                     continue
                 yield artifact_of(run.store, name, declared.kind, digest)
+
+
+def _languages(run: CorpusRun) -> dict[str, LanguageCounts]:
+    """Sum the counts of all documents by language."""
+    tables = [read_table(run.store, digest, LANGUAGES) for digest in run.outputs("languages").values()]
+    names = list(LanguageCounts.model_fields)
+    rows = pa.concat_tables([LANGUAGES.empty_table(), *tables]).group_by("language")
+    sums = rows.aggregate([(name, "sum") for name in names]).sort_by("language").to_pylist()
+    return {row["language"]: LanguageCounts(**{name: row[f"{name}_sum"] for name in names}) for row in sums}
 
 
 def _families(run: CorpusRun) -> dict[str, Published]:
@@ -87,6 +100,7 @@ def manifest_of(run: CorpusRun) -> Manifest:
                 table: sum(artifact.rows or 0 for artifact in artifacts if artifact.name.startswith(table + "/"))
                 for table in tables
             },
+            languages=_languages(run),
         ),
         configuration=published,
         environment=dict(environment_fingerprint()),

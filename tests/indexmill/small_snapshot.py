@@ -21,7 +21,7 @@ from indexmill.store.artifact_listing import Artifact
 from indexmill.store.canonical import canonical_json, content_id, digest_of
 from indexmill.store.exported import exported_name
 from indexmill.store.layout import BRANCH, alias_name, ref_name
-from indexmill.store.manifest import Alias, Corpus, FamilyRecord, Manifest, Ref
+from indexmill.store.manifest import Alias, Corpus, FamilyRecord, LanguageCounts, Manifest, Ref
 from indexmill.store.pack_schema import schema_of, shape_problem, split_dimension
 from indexmill.store.packs import write_pack
 from indexmill.text.canonical_names import NameIndex, canonical_name, entity_id
@@ -53,6 +53,7 @@ class Text:
     source: str | None = None
     sections: tuple[str, ...] = ()
     locations: tuple[tuple[int, int, Sequence[float] | None], ...] = ()
+    language: str = "en"
 
 
 WORLD = {
@@ -156,11 +157,12 @@ class SnapshotWriter:
         self.families: dict[str, FamilyRecord] = {}
         self.models: dict[str, object] = {"encoder": EMBEDDER.fingerprint.as_dict()}
         self.configuration: dict[str, JsonValue] = {}
+        self.languages: dict[str, LanguageCounts] = {}
         self.documents = 0
         self.passages = 0
         self._mentions: list[tuple[str, str]] = []
         self._tables: dict[str, list[pa.Table]] = {}
-        self._texts: dict[str, tuple[list[str], list[str]]] = {}
+        self._texts: dict[str, tuple[list[str], list[str], list[str]]] = {}
         self._titles: dict[str, dict[str, np.ndarray]] = {}
 
     def table(self, name: str, table: pa.Table, schema: pa.Schema) -> None:
@@ -220,6 +222,7 @@ class SnapshotWriter:
                         "text": paragraph,
                         "tokens": len(paragraph.split()),
                         "section": text.sections[ordinal] if text.sections else "",
+                        "language": text.language,
                     }
                 )
                 at = 0
@@ -242,6 +245,7 @@ class SnapshotWriter:
         self._texts[label] = (
             [title_of[str(one["document_id"])] for one in passages],
             [str(one["text"]) for one in passages],
+            [str(one["language"]) for one in passages],
         )
         vectors = directions_of(EMBEDDER.encode([text.title or "none" for text in texts]))
         vectors[[not text.title for text in texts]] = 0
@@ -311,8 +315,8 @@ class SnapshotWriter:
 
     def bm25(self, **parameters: JsonValue) -> None:
         """The bm25 family over the shards written so far."""
-        for label, (titles, texts) in self._texts.items():
-            self.pack(f"bm25/{label}", postings(titles, texts, title_weight=2))
+        for label, (titles, texts, languages) in self._texts.items():
+            self.pack(f"bm25/{label}", postings(titles, texts, 2, languages))
         self.families["bm25"] = FamilyRecord(parameters=parameters, counts={"passages": self.passages})
 
     def lsh_tree(
@@ -363,7 +367,9 @@ class SnapshotWriter:
 
     def manifest(self) -> Manifest:
         return Manifest(
-            corpus=Corpus(fingerprint="f" * 64, documents=self.documents, passages=self.passages),
+            corpus=Corpus(
+                fingerprint="f" * 64, documents=self.documents, passages=self.passages, languages=self.languages
+            ),
             configuration=self.configuration,
             models=self.models,
             artifacts=tuple(self.artifacts),

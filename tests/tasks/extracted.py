@@ -35,7 +35,7 @@ class Shard:
     ) -> Shard:
         """Add a passage. relations: source, target, kind, text, description."""
         passage, rows = f"p{number}", self._rows
-        whole = {"ordinal": 0, "start": 0, "end": 1, "text": "x", "tokens": 1, "section": ""}
+        whole = {"ordinal": 0, "start": 0, "end": 1, "text": "x", "tokens": 1, "section": "", "language": "en"}
         rows["passages"].append({"passage_id": passage, "document_id": f"d{number}", **whole})
         for surface in mentions:
             named = {"name": canonical_name(surface), "entity_id": entity_id(canonical_name(surface))}

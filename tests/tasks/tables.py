@@ -20,7 +20,15 @@ def documents(*rows: tuple[str, str, str]) -> pa.Table:
 def passages_and_sentences(documents: pa.Table, *cuts: int) -> tuple[pa.Table, pa.Table]:
     """The passages p0, p1 and so on of some documents, whose texts are cut at some offsets, and their sentences."""
     passages = [
-        {"document_id": row["document_id"], "ordinal": ordinal, "start": start, "end": end, "tokens": 1, "section": ""}
+        {
+            "document_id": row["document_id"],
+            "ordinal": ordinal,
+            "start": start,
+            "end": end,
+            "tokens": 1,
+            "section": "",
+            "language": "en",
+        }
         | {"text": row["text"][start:end]}
         for row in documents.to_pylist()
         for ordinal, (start, end) in enumerate(pairwise([0, *cuts, len(row["text"])]))

@@ -22,7 +22,7 @@ from indexmill.models.llm import Completion
 from indexmill.models.recogniser import RulesRecogniser, question_runs
 from indexmill.retrieve.filters import Filter
 from indexmill.text.canonical_names import canonical_words
-from indexmill.text.terms import Analyser
+from indexmill.text.terms import Analyser, prose_words
 from schemas.config import SplitSettings
 from schemas.corpus import FieldNames
 from tasks.stages.extract.extraction_tables import MentionTexts
@@ -76,6 +76,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "Markdown": lambda text: visible(text, "markdown"),
     "HTML": lambda text: visible(text, "html"),
     "sentences": segments,
+    "words of prose": prose_words,
     "names": lambda text: RulesRecogniser().recognise("", text),
     "subjects": _subjects,
     "terms": lambda text: Analyser().terms(text),  # a new analyser has an empty cache

@@ -9,6 +9,7 @@ from typing import Any
 from indexmill.retrieve.artifacts import Artifacts, CacheKey
 from indexmill.retrieve.retrieval_method import PassageRetriever, QueryBatch, Ranking, parameters_of
 from indexmill.retrieve.term_index import (
+    STEMMERS,
     Bm25Parameters,
     Ranked,
     TermIndex,
@@ -16,7 +17,8 @@ from indexmill.retrieve.term_index import (
     joined_postings,
     ranking_terms,
 )
-from indexmill.text.terms import Analyser
+from indexmill.store.manifest import Manifest
+from indexmill.text.terms import Analyser, stemmer_of
 
 _INDEX: CacheKey[TermIndex] = CacheKey("bm25 index")
 
@@ -41,9 +43,8 @@ class Bm25(PassageRetriever):
 
     def rank(self, batch: QueryBatch, k: int) -> Iterator[Ranking]:
         """Rank the passages of each question: see ``PassageRetriever``."""
-        common_words = self._setting.common_words
         for question, ranked in zip(batch.questions, by_words(self._index, batch, k), strict=True):
-            yield Ranking(ranked.rows, ranked.scores, partial(_explanations, ranked, question, common_words))
+            yield Ranking(ranked.rows, ranked.scores, partial(_explanations, ranked, self._index, question))
 
 
 def term_index_of(artifacts: Artifacts) -> TermIndex:
@@ -52,12 +53,17 @@ def term_index_of(artifacts: Artifacts) -> TermIndex:
     shards = artifacts.shards("bm25")
     artifacts.check_same_shards("passages", "bm25")
     arrays = artifacts.assembled("bm25.1", lambda: joined_postings([artifacts.arrays(one.name) for one in shards]))
-    return artifacts.once(_INDEX, lambda: TermIndex(arrays, setting))
+    return artifacts.once(_INDEX, lambda: TermIndex(arrays, setting, _stemmers(artifacts.manifest)))
 
 
-def _explanations(ranked: Ranked, question: str, common_words: bool, places: Sequence[int]) -> list[dict[str, Any]]:
-    words = Analyser().words(question)
-    names = [words[term] for term in sorted(ranking_terms(words, common_words))]
+def _stemmers(manifest: Manifest) -> tuple[str, ...]:
+    """Return the algorithms of the languages of the corpus, the English one first."""
+    return tuple(dict.fromkeys([*STEMMERS, *map(stemmer_of, sorted(manifest.corpus.languages))]))
+
+
+def _explanations(ranked: Ranked, index: TermIndex, question: str, places: Sequence[int]) -> list[dict[str, Any]]:
+    words = Analyser(index.stemmers).words(question)
+    names = [words[term] for term in sorted(ranking_terms(words, index.setting.common_words))]
     shares: dict[int, dict[int, float]] = {place: {} for place in places}
     for place, term, part in zip(ranked.places.tolist(), ranked.terms.tolist(), ranked.parts.tolist(), strict=True):
         if place in shares:

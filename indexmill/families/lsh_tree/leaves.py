@@ -8,7 +8,8 @@ The first round fuses two ranked lists, one by cosine and one by words (BM25, if
 first hits are searched for the sentence nearest to the question, which may have words that the question lacks, such as
 a name. The second round ranks by the question's words plus the sentence's words weighted by ``carried``. The final
 order fuses the lists of both rounds, with weight ``first_round`` for the lists of the first. (A second-round list by
-the vectors of question and sentence did harm when measured.) Without postings there is one round.
+the vectors of question and sentence did harm when measured.) Without postings there is one round. Lists that depend on
+vectors count as much as the encoder reads the question's language (``indexmill.retrieve.legibility``).
 
 Summaries are retrieved as in the paper: see ``indexmill.families.lsh_tree.search``.
 """
@@ -24,6 +25,7 @@ import numpy.typing as npt
 
 from indexmill.families.lsh_tree.parameters import LshTreeParameters
 from indexmill.retrieve.columns import first_of_each, paired, parts, products, reciprocal_ranks, runs
+from indexmill.retrieve.legibility import Legibility
 from indexmill.retrieve.passage_vectors import PassageVectors
 from indexmill.retrieve.retrieval_method import QueryBatch, Vectors
 from indexmill.retrieve.term_index import TermIndex, by_words, question_terms
@@ -61,9 +63,10 @@ class Leaves:
         starts: Rows,
         texts: Callable[[Rows], list[str]],
         index: TermIndex | None,
+        legibility: Legibility,
     ) -> None:
         self._passages, self._sentences, self._starts = passages, sentences, starts
-        self._texts, self._index = texts, index
+        self._texts, self._index, self._legibility = texts, index, legibility
 
     def rank(self, batch: QueryBatch, k: int, setting: LshTreeParameters) -> list[Ordered]:
         """Return the k best passages of each question, or fewer if fewer are allowed; a larger k only appends."""
@@ -76,18 +79,27 @@ class Leaves:
         if self._index is not None:
             words = by_words(self._index, batch, setting.pool)
             lists = [[*of_one, ranked.rows] for of_one, ranked in zip(lists, words, strict=True)]
-        ordered = [reciprocal_ranks(of_one, setting.constant) for of_one in lists]
+        legibilities = self._legibility.of_questions(batch)
+        weights = [[legibility, 1.0][: len(of_one)] for legibility, of_one in zip(legibilities, lists, strict=True)]
+        ordered = [
+            reciprocal_ranks(of_one, setting.constant, of_lists)
+            for of_one, of_lists in zip(lists, weights, strict=True)
+        ]
         sentences = np.full(len(near), -1, dtype=np.int64)
         if setting.carried > 0 and self._index is not None:
             sentences = self._sentences_of([rows[: setting.first_hits] for rows in ordered], batch.vectors)
             (led,) = (sentences >= 0).nonzero()
             second = self._index.rank(
-                self._second_terms(led, sentences[led], batch, setting), setting.pool, batch.allowed, explain=False
+                self._second_terms(led, sentences[led], batch, setting, self._index.stemmers),
+                setting.pool,
+                batch.allowed,
+                explain=False,
             )
             for question, ranked in zip(led.tolist(), second, strict=True):
                 first = lists[question]
-                weights = [setting.first_round] * len(first) + [1.0]
-                ordered[question] = reciprocal_ranks([*first, ranked.rows], setting.constant, weights)
+                of_lists = [setting.first_round * weight for weight in weights[question]]
+                of_lists.append(legibilities[question])
+                ordered[question] = reciprocal_ranks([*first, ranked.rows], setting.constant, of_lists)
         return [
             Ordered(_filled(rows, others, k), cosines[:k], sentence)
             for rows, (others, _), cosines, sentence in zip(
@@ -127,10 +139,10 @@ class Leaves:
         return best_sentences
 
     def _second_terms(
-        self, led: Rows, sentences: Rows, batch: QueryBatch, setting: LshTreeParameters
+        self, led: Rows, sentences: Rows, batch: QueryBatch, setting: LshTreeParameters, stemmers: Sequence[str]
     ) -> list[dict[str, float]]:
-        analyser = Analyser()
-        by_question = question_terms([batch.questions[at] for at in led.tolist()])
+        analyser = Analyser(stemmers)
+        by_question = question_terms([batch.questions[at] for at in led.tolist()], stemmers=stemmers)
         terms = []
         for question_words, text in zip(by_question, self._texts(sentences), strict=True):
             weights: dict[str, float] = dict(Counter(question_words))

@@ -18,6 +18,7 @@ from indexmill.hits import Hit
 from indexmill.retrieve import retrieval_method
 from indexmill.retrieve.budget import fitting
 from indexmill.retrieve.dense import nearest
+from indexmill.retrieve.legibility import legibility_of
 from indexmill.retrieve.mention_matrices import MENTION_LINKS, sentence_starts
 from indexmill.retrieve.method_registry import words_of
 from indexmill.retrieve.passage_vectors import passage_vectors_of
@@ -53,6 +54,7 @@ class LshTreeReader(PassageRetriever):
             self._starts,
             self._texts,
             words_of(artifacts),
+            legibility_of(artifacts),
         )
 
     def reads(self, k: int) -> int:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from indexmill.families.bm25.schema import POSTINGS
 from indexmill.retrieve.term_index import FIELDS
 from indexmill.store.pack_schema import smallest
-from indexmill.text.terms import Analyser, term_keys
+from indexmill.text.terms import Analyser, stemmer_of, term_keys
 from schemas.tables import PLAIN
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, shared_tables
@@ -52,15 +52,22 @@ def counts(*packs: Mapping[str, NDArray[Any]]) -> dict[str, int]:
     }
 
 
-def postings(titles: Sequence[str], texts: Sequence[str], title_weight: int) -> dict[str, NDArray[Any]]:
-    """Count the terms of passages, with each passage's title counted `title_weight` times."""
-    terms = Analyser().terms
+def postings(
+    titles: Sequence[str], texts: Sequence[str], title_weight: int, languages: Sequence[str] | None = None
+) -> dict[str, NDArray[Any]]:
+    """Count the terms of passages, with each passage's title counted `title_weight` times.
+
+    languages: of the passages, which determine the stems; None for English.
+    """
+    stemmers = [stemmer_of(language) for language in languages or [""] * len(texts)]
+    terms_by_stemmer = {stemmer: Analyser([stemmer]).terms for stemmer in sorted(set(stemmers))}
     numbers: dict[str, int] = {}
-    title, above = "", list[int]()
+    latest, above = ("", ""), list[int]()
     text_terms, title_terms = list[list[int]](), list[list[int]]()
-    for row, text in enumerate(texts):
-        if titles[row] != title:
-            title = titles[row]
+    for title, text, stemmer in zip(titles, texts, stemmers, strict=True):
+        terms = terms_by_stemmer[stemmer]
+        if (title, stemmer) != latest:
+            latest = (title, stemmer)
             above = [numbers.setdefault(term, len(numbers)) for term in terms(title)]
         inside = [numbers.setdefault(term, len(numbers)) for term in terms(text)]
         text_terms.append(above * title_weight + inside)
@@ -124,7 +131,7 @@ def _merged_field(
 
 def _postings(inputs: Part[PostingsSettings]) -> dict[str, NDArray[Any]]:
     documents = inputs.table("documents", "document_id", "title", "content_hash")
-    passages = inputs.table("passages", "passage_id", "document_id", "ordinal", "start", "end", "text")
+    passages = inputs.table("passages", "passage_id", "document_id", "ordinal", "start", "end", "text", "language")
     weight = inputs.settings.title_weight
     earlier_parts, copied = unchanged(inputs, documents)
     owner = pc.index_in(passages["document_id"], documents["document_id"].combine_chunks()).to_numpy()
@@ -132,7 +139,8 @@ def _postings(inputs: Part[PostingsSettings]) -> dict[str, NDArray[Any]]:
     titles = [""] * int(fresh.sum())
     if weight:
         titles = [title_prefix(title) for title in documents["title"].take(pa.array(owner[fresh])).to_pylist()]
-    arrays = postings(titles, _read(Plain.of(inputs, passages.filter(pa.array(fresh)))), weight)
+    new = passages.filter(pa.array(fresh))
+    arrays = postings(titles, _read(Plain.of(inputs, new)), weight, new["language"].to_pylist())
     if not earlier_parts:
         return arrays
     packs: list[tuple[Mapping[str, NDArray[Any]], NDArray[np.int64]]] = [(arrays, np.flatnonzero(fresh))]
@@ -155,7 +163,7 @@ def _read(plain: Plain) -> list[str]:
 
 STAGE: Stage[PostingsSettings] = Stage(
     "bm25",
-    version=4,
+    version=5,
     compute=lambda part: Outputs(packs={"bm25": _postings(part)}),
     libraries=("PyStemmer", "numpy"),
     expensive=True,

@@ -253,7 +253,7 @@ def _names(part: Part[HeterographStageSettings], graph: TypedGraph, entities: pa
 
 STAGE = Stage(
     "heterograph",
-    version=4,
+    version=5,
     compute=_compute,
     libraries=("numpy", "polars", "scipy"),
     expensive=True,

@@ -202,7 +202,7 @@ def _compute(part: Part[ExtractorSettings]) -> Outputs:
 
 STAGE = Stage(
     "extract",
-    version=3,
+    version=4,
     compute=_compute,
     inputs=(*TEXTS, Input("mentions", MENTIONS)),
     outputs=EXTRACTION_OUTPUTS,

@@ -21,7 +21,7 @@ import uuid
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from indexmill.retrieve.rights import Access, groups_of
@@ -190,6 +190,19 @@ def document_of(
     content_hash = digest_of_texts(title, text, source or "", metadata, *places)
     left_out = row.front_matter_left_out or bool(lost)
     return Document(document_id, title, text, source, metadata, content_hash, size, locations, left_out)
+
+
+def with_language(document: Document) -> Document:
+    """Add the language to a document's metadata, unless it states one or the language cannot be detected."""
+    from tasks.text.language import language_of  # few corpora ask for languages
+
+    metadata = json.loads(document.metadata)
+    language = None if metadata.get("language") else language_of(document.text)
+    if language is None:
+        return document
+    stated = canonical_json({**metadata, "language": language}).decode("utf-8").removesuffix("\n")
+    content_hash = digest_of_texts(document.title, document.text, document.source or "", stated)
+    return replace(document, metadata=stated, content_hash=content_hash)
 
 
 def clip(text: str, most: int = _DETAIL) -> str:

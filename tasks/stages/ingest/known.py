@@ -49,6 +49,9 @@ _LIBRARIES = {
 _ROWS_PER_BUCKET = 2_000
 
 
+_LANGUAGE_VERSION = "2"
+"""Increment it whenever languages are detected in another way."""
+
 _COUNTS_VERSION = 1
 """Increment it whenever the words of a file are counted in another way."""
 
@@ -187,13 +190,13 @@ def format_digest(kind: str, settings: CorpusSettings) -> str:
     registered = format_of(kind)
     ocr = settings.extract.ocr
     versions = library_versions(*_LIBRARIES.get(kind, ())) if registered is None else registered.versions(ocr)
-    of_metadata = ("py3langid",) if "language" in settings.file_metadata else ()
+    language = {**library_versions("py3langid"), "language": _LANGUAGE_VERSION}
     shaping: dict[str, Any] = {
         "documents": [f"{field.name}: {field.type}" for field in DOCUMENTS],
         "settings": settings.model_dump(mode="json", exclude={"paths", "sources", "include", "exclude", "formats"}),
         "version": _READERS_VERSION if registered is None else registered.version,
         "counts": _COUNTS_VERSION,
-        "libraries": versions | library_versions(*of_metadata),
+        "libraries": versions | (language if "language" in settings.file_metadata else {}),
         "python": python_version(),
     }
     return digest_of(canonical_json(shaping))

@@ -29,9 +29,8 @@ from schemas.corpus import CorpusSettings
 from schemas.tables import DOCUMENTS, QUARANTINE, conform
 from tasks.core.shards import estimate_tokens, hash_order, id_hash, id_hashes
 from tasks.stages.ingest import spill_files
-from tasks.stages.ingest.documents import FILE_FIELDS, Document, RejectedRow, SourceRow, document_of
+from tasks.stages.ingest.documents import FILE_FIELDS, Document, RejectedRow, SourceRow, document_of, with_language
 from tasks.stages.ingest.file_counts import FileCounts, counts_of
-from tasks.stages.ingest.language import with_language
 from tasks.stages.ingest.readers import read
 from tasks.stages.ingest.refused import COSTLY, TEMPORARY, files_refused_for
 from tasks.stages.ingest.source_files import RECORDS, TEXT_KINDS, SourceFile

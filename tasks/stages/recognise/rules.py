@@ -180,7 +180,7 @@ def _compute(part: Part[RecogniserSettings]) -> Outputs:
 
 STAGE = Stage(
     "recognise",
-    version=4,
+    version=5,
     compute=_compute,
     inputs=TEXTS,
     outputs=(Output("mentions", MENTIONS, artifact="mentions/{label}"),),

@@ -30,13 +30,15 @@ from indexmill.errors import ConfigurationError
 from indexmill.models.embedder import HashEmbedder, Tokeniser
 from indexmill.store.canonical import content_id
 from schemas.config import SplitSettings
-from schemas.tables import DOCUMENTS, PASSAGES, PLAIN, SENTENCES, conform
+from schemas.tables import DOCUMENTS, LANGUAGES, PASSAGES, PLAIN, SENTENCES, conform
 from tasks.core.encoder import tokeniser_of
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, StageSettings, worker_arg
 from tasks.core.unchanged import in_order, unchanged
 from tasks.stages.ingest.formats.format_registry import format_of
+from tasks.stages.split.language_counts import language_counts
 from tasks.stages.split.sections import outline, sections
+from tasks.text.language import language_of, languages_of
 from tasks.text.markup import Markup, Visible, link_words, markup_of, visible
 from tasks.text.sentences import INTRODUCED, Segment, segments, trimmed
 
@@ -84,6 +86,7 @@ class _Document:
     identity: str
     title: str
     original: str
+    language: str  # two letters, or empty if unknown
     prefix: str  # the title as it is embedded
     visible: Visible | None  # None if the whole original is visible
     headings: tuple[_Above, ...] = ()
@@ -161,18 +164,20 @@ class _Cut:
 
 
 class Split(NamedTuple):
-    """The result of splitting: tables with the schemas PASSAGES, SENTENCES and PLAIN."""
+    """The result of splitting: tables with the schemas PASSAGES, SENTENCES, PLAIN and LANGUAGES."""
 
     passages: pa.Table
     sentences: pa.Table
     plain: pa.Table
+    languages: pa.Table
 
 
-def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split:
+def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings, *, counts_tokens: bool = True) -> Split:
     """Split documents into passages and sentences, in the order of documents and positions, with their plain texts.
 
-    `documents` has the schema DOCUMENTS. A document that is blank or only markup has no passage. Raises
-    ConfigurationError if the configured passages are longer than the embedder's input.
+    `documents` has the schema DOCUMENTS. counts_tokens: True to count the tokens of words by language. A document that
+    is blank or only markup has no passage. Raises ConfigurationError if the configured passages are longer than the
+    embedder's input.
     """
     if settings.tokens > tokens.max_tokens:
         raise ConfigurationError(
@@ -183,16 +188,7 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
         raise ConfigurationError(f"the embedder reads {tokens.max_tokens} tokens; splitting needs {_LEAST_TOKENS}")
     columns = ["document_id", "title", "text", "source", "metadata"]
     rows = documents.select(columns).to_pydict()
-    drafts = [
-        _Document(
-            identity,
-            title,
-            text,
-            title_prefix(title) if settings.title_in_passage else "",
-            visible(text, _markup_of(settings, identity, source, metadata, text)),
-        )
-        for identity, title, text, source, metadata in zip(*(rows[name] for name in columns), strict=True)
-    ]
+    drafts = [_document(settings, *row) for row in zip(*(rows[name] for name in columns), strict=True)]
     offsets = tokens.token_offsets([draft.prefix + draft.text for draft in drafts])
 
     cuts: list[_Cut] = []
@@ -203,7 +199,8 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
         titled = int(np.searchsorted(starts, 0))  # tokens of the title
         fixed = titled + tokens.special_tokens
         limits.append(min(tokens.max_tokens, max(settings.tokens, fixed + _LEAST_TEXT)))
-        pieces = segments(text, settings.language, None if draft.visible is None else draft.visible.blocks)
+        language = draft.language or settings.language
+        pieces = segments(text, language, None if draft.visible is None else draft.visible.blocks)
         weighed = _weighed(starts[titled:], len(text))
         capacity = limits[row] - fixed
         if draft.visible is not None and len(weighed) > capacity and tokens.max_tokens > _LEAST_TOKENS + HEADING_BYTES:
@@ -216,7 +213,30 @@ def split(documents: pa.Table, tokens: Tokens, settings: SplitSettings) -> Split
         cuts.extend(_Cut(row, group, fixed + len(starts) - titled if whole else None) for group in groups)
     cuts, counts = _fitted(cuts, limits, drafts, tokens)
     passages, sentences = _tables(cuts, counts, drafts)
-    return Split(passages, sentences, _plain(cuts, drafts))
+    rows = zip(
+        passages.column("document_id").to_pylist(),
+        passages.column("language").to_pylist(),
+        (drafts[cut.row].text[cut.start : cut.end] for cut in cuts),
+        strict=True,
+    )
+    tokeniser = tokens if counts_tokens and isinstance(tokens, Tokeniser) else None
+    return Split(passages, sentences, _plain(cuts, drafts), language_counts(rows, tokeniser))
+
+
+def _document(
+    settings: SplitSettings, identity: str, title: str, text: str, source: str | None, metadata: str
+) -> _Document:
+    seen = visible(text, _markup_of(settings, identity, source, metadata, text))
+    language = language_of(text if seen is None else seen.text) or _stated_language(metadata)
+    prefix = title_prefix(title) if settings.title_in_passage else ""
+    return _Document(identity, title, text, language, prefix, seen)
+
+
+def _stated_language(metadata: str) -> str:
+    """Return the two letters of the language that the metadata state, such as `de-AT`; empty if there is none."""
+    language = json.loads(metadata).get("language") if '"language"' in metadata else None
+    match = re.match(r"([A-Za-z]{2})(?:[-_]|$)", language) if isinstance(language, str) else None
+    return match[1].lower() if match else ""
 
 
 def _markup_of(settings: SplitSettings, identity: str, source: str | None, metadata: str, text: str) -> Markup:
@@ -398,7 +418,7 @@ def _halved(cut: _Cut, text: str) -> Iterator[_Cut]:
 
 
 def _tables(cuts: list[_Cut], counts: list[int], documents: Sequence[_Document]) -> tuple[pa.Table, pa.Table]:
-    passages: list[tuple[str, str, int, int, int, str, int, str]] = []  # the columns of PASSAGES
+    passages: list[tuple[str, str, int, int, int, str, int, str, str]] = []  # the columns of PASSAGES
     of_passage: list[int] = []
     ordinals: list[int] = []
     bounds: list[tuple[int, int]] = []
@@ -407,13 +427,16 @@ def _tables(cuts: list[_Cut], counts: list[int], documents: Sequence[_Document])
         seen = document.visible
         begins = [cut.start for cut, _ in of_document]
         within = [""] * len(begins) if seen is None else sections(seen, document.title, begins)
-        for ordinal, ((cut, count), section) in enumerate(zip(of_document, within, strict=True)):
+        texts = [document.text[cut.start : cut.end] for cut, _ in of_document]
+        languages = languages_of(document.text, texts, document.language)
+        columns_of = zip(of_document, within, languages, strict=True)
+        for ordinal, ((cut, count), section, language) in enumerate(columns_of):
             of_passage.extend([len(passages)] * len(cut.segments))
             ordinals.extend(range(len(cut.segments)))
             start, end = (cut.start, cut.end) if seen is None else seen.bounds(cut.start, cut.end)
             text = document.original[start:end]
             passage_id = content_id("passage", document.identity, text, str(repeats[text]))
-            passages.append((passage_id, document.identity, ordinal, start, end, text, count, section))
+            passages.append((passage_id, document.identity, ordinal, start, end, text, count, section, language))
             repeats[text] += 1
             spans = [(segment.start, segment.end) for segment in cut.segments]
             spans = spans if seen is None else seen.originals(spans)
@@ -462,10 +485,14 @@ def _plain(cuts: Sequence[_Cut], documents: Sequence[_Document]) -> pa.Table:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitStageSettings(StageSettings):
-    """The settings `split`, the tokenizer's fingerprint, and the arguments to open the tokenizer."""
+    """The settings `split`, the tokenizer's fingerprint, and the arguments to open the tokenizer.
+
+    is_of_model: True if the tokenizer is the encoder's own, so that its tokens show how well the encoder reads a text.
+    """
 
     split: Mapping[str, Any]
     tokenizer: Mapping[str, Any]
+    is_of_model: bool
     opening: Mapping[str, Any] = worker_arg()
 
 
@@ -475,6 +502,7 @@ def settings_of(run: Run) -> SplitStageSettings:
     return SplitStageSettings(
         split=run.configuration.split.model_dump(),
         tokenizer=choice.tokenizer,
+        is_of_model=choice.has_own_tokenizer,
         opening=choice.tokenizer_opening(run.store),
     )
 
@@ -483,17 +511,24 @@ def _compute(inputs: Part[SplitStageSettings]) -> Outputs:
     settings = SplitSettings.model_validate(inputs.settings.split)
     documents = inputs.table("documents")
     same, is_unchanged = unchanged(inputs, documents)
-    fresh = split(documents.filter(pa.array(~is_unchanged)), tokeniser_of(inputs), settings)
+    fresh = split(
+        documents.filter(pa.array(~is_unchanged)),
+        tokeniser_of(inputs),
+        settings,
+        counts_tokens=inputs.settings.is_of_model,
+    )
     copied = [part.of_documents("passages") for part in same]
     ids = documents.column("document_id")
     passages = in_order([fresh.passages, *copied], "document_id", ids)
     sentences = [part.of_passages("sentences", of.column("passage_id")) for part, of in zip(same, copied, strict=True)]
     plain = [part.of_documents("plain") for part in same]
+    languages = [part.of_documents("languages") for part in same]
     return Outputs(
         tables={
             "passages": passages,
             "sentences": in_order([fresh.sentences, *sentences], "passage_id", passages.column("passage_id")),
             "plain": in_order([fresh.plain, *plain], "document_id", ids),
+            "languages": in_order([fresh.languages, *languages], "document_id", ids),
         },
         counts={"documents_made": int((~is_unchanged).sum())},
     )
@@ -501,14 +536,15 @@ def _compute(inputs: Part[SplitStageSettings]) -> Outputs:
 
 STAGE = Stage(
     "split",
-    version=5,
+    version=6,
     compute=_compute,
-    libraries=("markdown-it-py", "sentencex", "tokenizers"),
+    libraries=("markdown-it-py", "py3langid", "sentencex", "tokenizers"),
     inputs=(Input("documents", DOCUMENTS),),
     outputs=(
         Output("passages", PASSAGES, artifact="passages/{label}"),
         Output("sentences", SENTENCES, artifact="sentences/{label}"),
         Output("plain", PLAIN),
+        Output("languages", LANGUAGES),
     ),
     per_document=True,
     priority=20,

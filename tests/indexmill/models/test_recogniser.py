@@ -256,6 +256,27 @@ def test_a_question_in_capitals_or_lower_case_offers_the_same_names() -> None:
     assert question_runs("") == []
 
 
+@pytest.mark.parametrize(
+    ("question", "name"),
+    [
+        ("绍兴在哪里？", "绍兴"),
+        ("東京タワーはいつ建てられましたか？", "東京タワー"),
+        ("서울은 어디에 있습니까?", "서울"),
+        ("กรุงเทพอยู่ที่ไหน", "กรุงเทพ"),
+        ("أين تقع القاهرة؟", "القاهرة"),
+        ("कृष्ण कौन था?", "कृष्ण"),
+        ("איפה נמצאת חיפה?", "חיפה"),
+        ("Where is 绍兴?", "绍兴"),
+        ("Who is アーノルド・シュワルツェネッガー?", "アーノルド シュワルツェネッガー"),
+        ("한국전쟁 이후의 서울 재건 계획 보고서는?", "한국전쟁 이후의 서울 재건 계획"),
+        ("თბილისი სად არის?", "თბილისი"),
+    ],
+)
+def test_a_name_of_one_word_is_offered_in_scripts_without_capitals(question: str, name: str) -> None:
+    run = next(run for run in question_runs(question) if run[0] == name)
+    assert run[3] or run[2] - run[1] > 1, "linked only if it has a capital, or several words"
+
+
 def test_the_names_of_a_question_are_recognised() -> None:
     assert question_names('Did Ada Venn\'s band sing "Cold River" in 1956 in Tallow?') == [
         "ada venn",

@@ -87,6 +87,19 @@ def test_walks_count_by_what_they_know_of_the_question_and_by_their_agreement() 
     assert setting.counted({"bm25": one, "dense": one}, None) == {"bm25": 1.0, "dense": 1.0}
 
 
+def test_what_begins_at_vectors_counts_as_much_as_the_encoder_reads_the_question() -> None:
+    setting = FusedParameters()
+    one = listed((1, 1.0), (2, 0.5))
+    lists = dict.fromkeys(("tri_graph", "zoom_graph", "lsh_tree", "dense", "bm25", "community_tree"), one)
+    whole, half, none = (setting.counted(lists, 0.5, legibility) for legibility in (1.0, 0.5, 1e-6))
+    assert whole == setting.counted(lists, 0.5)
+    for name in ("lsh_tree", "bm25"):
+        assert whole[name] == half[name] == none[name]
+    for name in ("tri_graph", "zoom_graph", "dense", "community_tree"):
+        assert half[name] == pytest.approx(whole[name] / 2)
+        assert 0 < none[name] < 1e-3
+
+
 def test_a_question_that_names_nothing_is_answered_by_words_and_vectors(store: Path) -> None:
     question = "who wrote of what was cold"
     with indexmill.open(store) as snapshot:

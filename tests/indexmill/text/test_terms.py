@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexmill.text.terms import COMMON, Analyser, term_keys
+from indexmill.text.terms import COMMON, Analyser, prose_words, stemmer_of, term_keys
 
 
 def terms(text: str) -> list[str]:
@@ -72,6 +72,43 @@ def test_a_word_is_known_by_its_stem(word: str, term: str) -> None:
 @pytest.mark.parametrize("word", ["gas", "1990s", "IS", "does", "will", "страны"])
 def test_short_words_common_words_and_what_is_not_of_ascii_letters_have_no_stem(word: str) -> None:
     assert terms(word) == [word.lower()]
+
+
+@pytest.mark.parametrize(
+    ("language", "one", "other"),
+    [
+        ("de", "Brücken", "Brücke"),
+        ("de", "Ausschüsse", "Ausschuss"),
+        ("ru", "реками", "река"),
+        ("el", "Αθήνας", "Αθήνα"),
+        ("hi", "लड़कियों", "लड़की"),
+        ("tr", "kitapları", "kitap"),
+        ("ar", "الكتاب", "كتاب"),
+        ("ja", "bridges", "bridge"),
+        ("", "bridges", "bridge"),
+    ],
+)
+def test_stems_are_those_of_the_language(language: str, one: str, other: str) -> None:
+    analyser = Analyser([stemmer_of(language)])
+    assert analyser.terms(one) == analyser.terms(other)
+
+
+def test_a_word_of_a_question_has_the_stems_of_several_languages() -> None:
+    both = Analyser(["english", "german"])
+    assert both.terms("bridges der Brücken 東京") == [
+        *("bridg", "german\0bridg", "der", "brucken", "german\0bruck"),
+        *("東", "京", "東京"),
+    ]
+    assert both.words("Brücken") == {"brucken": "brucken", "german\0bruck": "brucken"}
+
+
+def test_prose_is_words_without_capitals_digits_and_marks_of_code() -> None:
+    assert prose_words("The bridge of read_parquet, old 2nd lamp-post; मंदिर में Röhre röhre 東京塔 と") == [
+        "bridge",
+        "मंदिर",
+        "röhre",
+        "東京塔",
+    ]
 
 
 def test_threads_stem_alike() -> None:

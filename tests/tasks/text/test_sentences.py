@@ -138,3 +138,12 @@ def test_time_grows_with_the_length(text: str) -> None:
     spans = sentence_spans(text)
     assert time.process_time() - begin < 10
     assert all(end - start <= 5000 for start, end in spans)
+
+
+def test_spaces_end_the_sentences_of_thai() -> None:
+    clause = "กรุงเทพมหานครเป็นเมืองหลวงและนครที่มีประชากรมากที่สุดของประเทศไทย"
+    text = " ".join([clause] * 5)
+    spans = sentence_spans(text, "th")
+    assert [text[start:end].count(" ") for start, end in spans] == [1, 1, 0]
+    assert sentence_spans(clause * 5, "th") == [(0, len(clause) * 5)]
+    assert sentence_spans(text, "en") == [(0, len(text))]

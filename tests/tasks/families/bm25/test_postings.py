@@ -30,6 +30,15 @@ def test_the_arrays_of_two_passages() -> None:
     assert counts(made, made) == {"passages": 4, "words": 18, "postings": 8}
 
 
+def test_a_passage_and_its_title_have_the_stems_of_its_language() -> None:
+    german, english = Analyser(["german"]), Analyser()
+    made = postings(["Brücken", "Brücken"], ["Zeitungen", "Zeitungen"], 1, ["de", "en"])
+    keys = {int(key) for key in made["keys"]}
+    expected = [analyser.terms(word)[0] for analyser in (german, english) for word in ("Brücken", "Zeitungen")]
+    assert keys == {int(key) for key in term_keys(expected)}
+    assert len(keys) == 4
+
+
 def test_a_shard_without_passages_has_no_postings() -> None:
     made = postings([], [], title_weight=1)
     assert made["indptr"].tolist() == [0]

@@ -27,7 +27,7 @@ def tables(store: FolderStore, titles: list[str], passages: list[int]) -> dict[s
     titled = documents(*((f"d{i}", title, "text") for i, title in enumerate(titles)))
     parts = [
         {"passage_id": f"d{i}-{n}", "document_id": f"d{i}", "ordinal": n, "start": 0, "end": 4, "text": "text"}
-        | {"tokens": 1, "section": ""}
+        | {"tokens": 1, "section": "", "language": "en"}
         for i, count in enumerate(passages)
         for n in range(count)
     ]

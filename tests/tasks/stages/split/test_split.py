@@ -13,7 +13,7 @@ from indexmill.errors import ConfigurationError
 from indexmill.models.embedder import HashEmbedder
 from indexmill.store.canonical import content_id
 from schemas.config import SplitSettings
-from schemas.tables import PASSAGES, PLAIN, SENTENCES
+from schemas.tables import LANGUAGES, PASSAGES, PLAIN, SENTENCES
 from tasks.stages.split.split import TITLE_BYTES, embedded_text, split, title_prefix
 from tasks.text.sentences import sentence_spans
 from tests.deep import examples
@@ -34,24 +34,30 @@ def words(count: int, word: str = "word") -> str:
 
 def test_a_document_that_fits_stays_whole() -> None:
     text = "# Heading\n\nOne sentence. Another.\n\n# Second\n\nMore."
-    passages, sentences, _ = split(documents(("d", "Title", text)), EMBEDDER, SplitSettings())
+    passages, sentences, *_ = split(documents(("d", "Title", text)), EMBEDDER, SplitSettings())
     (tokens,) = EMBEDDER.count_tokens([embedded_text("Title", text)])
     (passage,) = passages.to_pylist()
-    assert tuple(passage.values()) == (content_id("passage", "d", text, "0"), "d", 0, 0, len(text), text, tokens, "")
+    expected = (content_id("passage", "d", text, "0"), "d", 0, 0, len(text), text, tokens, "", "")
+    assert tuple(passage.values()) == expected
     bounds = list(zip(sentences["start"].to_pylist(), sentences["end"].to_pylist(), strict=True))
     assert bounds == sentence_spans(text)
     assert sentences["ordinal"].to_pylist() == list(range(5))
 
 
 def test_tables_have_their_schemas_and_the_order_of_the_documents() -> None:
-    passages, sentences, _ = split(
+    passages, sentences, *_ = split(
         documents(("b", "", "Beta."), ("a", "", words(50) + " Two."), ("c", "", " \n")), EMBEDDER, SMALL
     )
     assert passages.schema == PASSAGES
     assert sentences.schema == SENTENCES
     assert passages["document_id"].to_pylist() == ["b", "a", "a"]
     nothing = split(documents(), EMBEDDER, SMALL)
-    assert [(table.num_rows, table.schema) for table in nothing] == [(0, PASSAGES), (0, SENTENCES), (0, PLAIN)]
+    assert [(table.num_rows, table.schema) for table in nothing] == [
+        (0, PASSAGES),
+        (0, SENTENCES),
+        (0, PLAIN),
+        (0, LANGUAGES),
+    ]
 
 
 def test_a_long_document_is_cut_before_a_heading_first() -> None:
@@ -136,7 +142,7 @@ def test_passages_cover_the_text_exactly_and_fit_the_embedder(
     chosen = SplitSettings(tokens=size[0], overlap=size[1], markup="none")
     given_rows = {f"d{number}": row for number, row in enumerate(rows)}
     whole = documents(*((identity, *row) for identity, row in given_rows.items()))
-    passages, sentences, _ = split(whole, EMBEDDER, chosen)
+    passages, sentences, *_ = split(whole, EMBEDDER, chosen)
     covered = dict.fromkeys(given_rows, 0)
     texts: dict[str, str] = {}
     for row in passages.to_pylist():
@@ -197,7 +203,7 @@ SEVEN = SplitSettings(tokens=60)
 
 def above(text: str, title: str = "") -> list[tuple[str, str]]:
     """The embedded headings of each passage, and its first words."""
-    passages, _, plain = split(documents(("d.md", title, text)), EMBEDDER, SEVEN)
+    passages, _, plain, _ = split(documents(("d.md", title, text)), EMBEDDER, SEVEN)
     (row,) = plain.to_pylist()
     starts = [row["text"][start:].split("\n")[0] for start in row["passage_starts"]]
     assert len(starts) == passages.num_rows
@@ -253,6 +259,24 @@ def test_functions_of_an_extracted_file_are_not_cut_in_the_middle() -> None:
     assert passages[0]["section"] == "def f0"
 
 
+def test_a_document_is_cut_into_sentences_by_the_rules_of_its_language() -> None:
+    german = "Am 3. Mai 1920 kam Dr. Müller nach Berlin und blieb dort bis zum Herbst. Danach ging er nach Wien."
+    passages, sentences, *_ = split(documents(("d", "", german)), EMBEDDER, SplitSettings())
+    assert passages["language"].to_pylist() == ["de"]
+    assert sentences["start"].to_pylist() == [0, german.index("Danach")]
+
+
+def test_a_stated_language_stands_in_for_one_that_cannot_be_detected() -> None:
+    def language(metadata: str) -> list[str]:
+        table = documents(("a", "", "1234 Kosten"))
+        at = table.schema.get_field_index("metadata")
+        languages = split(table.set_column(at, table.schema.field(at), [[metadata]]), EMBEDDER, SMALL).languages
+        return [str(language) for language in languages["language"].to_pylist()]
+
+    assert language("{}") == language('{"language":"German"}') == language('{"language":[]}') == [""]
+    assert language('{"language":"de-AT"}') == ["de"]
+
+
 def test_the_format_of_metadata_and_the_name_together_make_markdown() -> None:
     def plain(name: str, metadata: str) -> int:
         table = documents((name, "", "A *b* c."))
@@ -288,7 +312,7 @@ PIECES = st.sampled_from(
 def test_lists_tables_and_code_keep_every_word_in_order(pieces: list[str], title: str, overlap: int) -> None:
     text = "".join(pieces)
     chosen = SplitSettings(tokens=50, overlap=overlap)
-    passages, sentences, plain = split(documents(("d.md", title, text)), EMBEDDER, chosen)
+    passages, sentences, plain, _ = split(documents(("d.md", title, text)), EMBEDDER, chosen)
     for passage in passages.to_pylist():
         assert passage["text"] == text[passage["start"] : passage["end"]]
         assert passage["tokens"] <= 50

@@ -8,10 +8,11 @@ import pytest
 
 from indexmill.errors import ModelUnavailable
 from schemas.corpus import CorpusSettings
-from tasks.stages.ingest import language, shard_plan, spill
-from tasks.stages.ingest.documents import Document
-from tasks.stages.ingest.language import language_of, with_language
+from tasks.stages.ingest import shard_plan, spill
+from tasks.stages.ingest.documents import Document, with_language
 from tasks.stages.ingest.source_files import find
+from tasks.text import language
+from tasks.text.language import language_of, languages_of
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,10 @@ from tasks.stages.ingest.source_files import find
         ("en", "Install the package with the package manager of your system."),
         ("de", "Die Sitzung wurde auf nächsten Montag verschoben."),
         ("fr", "La réunion a été reportée à lundi prochain."),
+        ("pt", "O governo anunciou que as escolas vão reabrir na próxima semana, mas não disse como."),
+        ("nl", "De Tweede Wereldoorlog was een van de grootste conflicten in de geschiedenis, en was in heel Europa."),
+        ("da", "Regeringen vil i dag fremlægge et forslag om at der skal bygges flere boliger i de store byer."),
+        ("cs", "Praha je hlavní a největší město Česka a leží na řece Vltavě, a je i sídlem prezidenta."),
         ("es", "La reunión se ha aplazado hasta el próximo lunes."),
         ("pl", "Spotkanie zostało przełożone na przyszły poniedziałek."),
         ("ru", "Встреча перенесена на следующий понедельник."),
@@ -62,6 +67,22 @@ def document(text: str, metadata: str = "{}") -> Document:
     return Document("d", "", text, None, metadata, "00", len(text))
 
 
+def test_english_loads_no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    language._model.cache_clear()
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    assert language_of("Install the package with the package manager of your system, not with your own.") == "en"
+    assert language_of("会议已推迟到下周一，详细信息稍后通知大家。") == "zh"
+
+
+def test_a_passage_in_another_script_has_a_language_of_its_own() -> None:
+    german, chinese = "Die Sitzung wurde auf nächsten Montag verschoben.", "会议已推迟到下周一，详细信息稍后通知大家。"
+    mixed = german * 2 + chinese
+    assert language_of(mixed) == "de"
+    assert languages_of(mixed, [german * 2, chinese, "1234"], "de") == ["de", "zh", "de"]
+    assert languages_of("1234", ["1234"], "") == [""]
+    assert languages_of("", [], "") == []
+
+
 def test_a_stated_language_is_kept() -> None:
     german = "Die Sitzung wurde auf nächsten Montag verschoben."
     stated = document(german, '{"language":"en"}')
@@ -91,6 +112,6 @@ def test_without_the_package_the_error_says_what_to_install(monkeypatch: pytest.
     language._model.cache_clear()
     monkeypatch.setitem(sys.modules, "py3langid.langid", None)
     with pytest.raises(ModelUnavailable, match=r"indexmill\[pipeline\]"):
-        language_of("Install the package with the package manager of your system.")
+        language_of("Die Sitzung wurde auf nächsten Montag verschoben.")
     monkeypatch.undo()
     language._model.cache_clear()
