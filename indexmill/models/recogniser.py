@@ -48,15 +48,18 @@ class Mention:
 
 
 class Recogniser(Protocol):
-    """Finds the mentions of a document; a pure function of title and text."""
+    """Finds the mentions of a document; a pure function of title, text and language."""
 
     @property
     def fingerprint(self) -> str:
         """The inputs that determine the output: name, version, and digest of the underlying model."""
         ...
 
-    def recognise(self, title: str, text: str) -> list[Mention]:
-        """Find the mentions of title and text, sorted by field, start and end, without duplicates."""
+    def recognise(self, title: str, text: str, language: str = "") -> list[Mention]:
+        """Find the mentions of title and text, sorted by field, start and end, without duplicates.
+
+        language: a two-letter code (ISO 639-1); empty if unknown.
+        """
         ...
 
 
@@ -239,7 +242,7 @@ class RulesRecogniser:
 
     fingerprint = "rules/1"
 
-    def recognise(self, title: str, text: str) -> list[Mention]:
+    def recognise(self, title: str, text: str, language: str = "") -> list[Mention]:
         in_text: dict[tuple[int, int], Kind] = {}
         for start, end, kind in _text_spans(text):
             in_text.setdefault((start, end), kind)
@@ -354,7 +357,7 @@ def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
             if last - first > 1:
                 yield first, last, False
             start = word.start()
-    opens = _opens_sentence(text, start)
+    opens = opens_sentence(text, start)
     if opens:
         for word in _WORD.finditer(text, start, end):
             start = word.start()
@@ -371,7 +374,8 @@ def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
         yield start, end, opens
 
 
-def _opens_sentence(text: str, start: int) -> bool:
+def opens_sentence(text: str, start: int) -> bool:
+    """Return True if a word that starts here opens a sentence."""
     at = start - 1
     while at >= 0 and start - at < 12 and text[at] in " \t\"“”'‘’()[]*_-–—":
         at -= 1
@@ -560,7 +564,7 @@ class SpacyRecogniser:
             f"spacy-{version('spacy')}/{meta['lang']}_{meta['name']}/{meta['version']}/{_digest_of_folder(folder)}"
         )
 
-    def recognise(self, title: str, text: str) -> list[Mention]:
+    def recognise(self, title: str, text: str, language: str = "") -> list[Mention]:
         """Find the pipeline's entities, and the entire title; see ``Recogniser``."""
         kinds: dict[tuple[Field, int, int], Kind] = {
             ("title", mention.start, mention.end): mention.kind for mention in title_mentions(title)
@@ -605,7 +609,7 @@ class WordListRecogniser:
         self._names = sorted(set(names))
         self.fingerprint = "wordlist/" + "\0".join(self._names)
 
-    def recognise(self, title: str, text: str) -> list[Mention]:
+    def recognise(self, title: str, text: str, language: str = "") -> list[Mention]:
         fields: tuple[tuple[Field, str], ...] = (("title", title), ("text", text))
         mentions = [
             Mention(field, match.start(), match.end(), "title" if field == "title" and match[0] == title else "name")
