@@ -1,22 +1,25 @@
-"""Words of languages that libraries carry: function words (spaCy) and names of places (CLDR, by babel)."""
+"""What libraries know of the words of languages: function words (spaCy), places and months (CLDR, by babel)."""
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from typing import Any
 
-_LEAST_PLACE = 2
-"""The minimum number of characters of a place's name."""
+Span = tuple[int, int]
+
 _NO_PLACES = frozenset(["001", "EZ", "QO", "UN", "XA", "XB", "ZZ"])
-"""The codes of territories that are none: the world, the euro zone, pseudo-locales, and what is unknown."""
+"""The codes of territories that are no places: the world, the euro zone, pseudo-locales, the unknown territory."""
 
 
 @cache
 def function_words(language: str) -> frozenset[str]:
-    """Return the function words and other very common words of a language, in lower case; none if it is unknown.
+    """Return the function words and other very common words of a language, in lower case; none if spaCy has none.
 
-    language: a two-letter code (ISO 639-1).
+    language: a two-letter code (ISO 639-1), here and below.
     """
-    from spacy.util import get_lang_class  # seconds, which an English corpus does not need
+    from spacy.util import get_lang_class  # takes seconds
 
     try:
         words = get_lang_class(language).Defaults.stop_words
@@ -27,25 +30,63 @@ def function_words(language: str) -> frozenset[str]:
 
 @cache
 def places(language: str) -> frozenset[str]:
-    """Return the names of countries, continents and of cities that name a time zone, as the language writes them."""
-    from babel import Locale, UnknownLocaleError
-
-    try:
-        locale = Locale(language)
-    except (ValueError, UnknownLocaleError):
+    """Return the names of countries, continents and the cities that name time zones, as the language has them."""
+    locale = _locale(language)
+    if locale is None:
         return frozenset()
-    territories = [name for code, name in locale.territories.items() if code not in _NO_PLACES]
-    cities = [zone["city"] for zone in locale.time_zones.values() if zone.get("city")]
-    return frozenset(name for name in (*territories, *cities) if len(name) >= _LEAST_PLACE)
+    territories = (name for code, name in locale.territories.items() if code not in _NO_PLACES)
+    cities = (zone.get("city") or "" for zone in locale.time_zones.values())
+    return frozenset(name for name in (*territories, *cities) if len(name) > 1)
 
 
 @cache
 def months(language: str) -> frozenset[str]:
-    """Return the names of months, as a date of the language writes them, in lower case."""
+    """Return the names of months as dates of the language have them, in lower case."""
+    locale = _locale(language)
+    forms = locale.months["format"] if locale else {}
+    return frozenset(name.lower() for width in ("wide", "abbreviated") for name in forms.get(width, {}).values())
+
+
+def _locale(language: str) -> Any:
     from babel import Locale, UnknownLocaleError
 
     try:
-        forms = Locale(language).months["format"]
+        return Locale(language)
     except (ValueError, UnknownLocaleError):
-        return frozenset()
-    return frozenset(name.lower() for width in ("wide", "abbreviated") for name in forms[width].values())
+        return None
+
+
+WordsByStart = Mapping[str, tuple[str, ...]]
+
+
+def words_by_start(words: Iterable[str], length: int) -> WordsByStart:
+    """Return words by their first characters, of which there are `length`, longest first."""
+    by_start: dict[str, list[str]] = defaultdict(list)
+    for word in sorted(set(words), key=lambda word: (-len(word), word)):
+        by_start[word[:length]].append(word)
+    return {start: tuple(group) for start, group in by_start.items()}
+
+
+def length_at(words: tuple[str, ...], text: str, start: int, end: int) -> int:
+    """Return the length of the first of some words that the text has at a position; 0 if it has none before the end."""
+    return next((len(word) for word in words if text.startswith(word, start, end)), 0)
+
+
+@cache
+def _places_by_start(language: str) -> WordsByStart:
+    return words_by_start(places(language), 2)
+
+
+def place_at(language: str, text: str, start: int, end: int) -> int:
+    """Return the length of the longest place that a text names at a position; 0 if it names none there."""
+    return length_at(_places_by_start(language).get(text[start : start + 2], ()), text, start, end)
+
+
+def places_in(language: str, text: str, start: int, end: int) -> Iterator[Span]:
+    """Yield the places that a range of the text names, whether or not words end there."""
+    at = start
+    while at < end:
+        length = place_at(language, text, at, end)
+        if length:
+            yield at, at + length
+        at += length or 1

@@ -1,0 +1,334 @@
+"""Names in scripts without capitals, without a model: by places, cues, sounds, glosses and repetition.
+
+A name is here: a place that CLDR lists; words beside a cue, such as *river* or *president* (`name_cues`), or Chinese
+characters with an ending such as *university*; Chinese characters that write the sounds of a foreign name; a word that
+a gloss in brackets follows; and words that the text repeats in different surroundings, which are its subjects or its
+terms. In Chinese, Japanese and Thai, function words part the names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import combinations
+
+from indexmill.models.recogniser import Mention, opens_sentence
+from indexmill.text.normalise import marks
+from indexmill.text.terms import UNSPACED
+from tasks.stages.recognise.name_cues import cues_of
+from tasks.text.lexicon import (
+    Span,
+    WordsByStart,
+    function_words,
+    length_at,
+    places,
+    places_in,
+    words_by_start,
+)
+
+CASELESS = frozenset(
+    "am ar bn fa gu he hi ja km kn ko lo ml mr my ne or pa ps sd si ta te th ug ur zh".split()  # noqa: SIM905
+)
+"""The languages whose scripts have no capitals."""
+
+_SCOPE = 20_000
+"""The maximum number of characters that are searched for repeated words together: whole paragraphs, if they fit."""
+
+_LONGEST_HAN = 12
+"""The maximum number of Chinese characters of a name."""
+_LONGEST_THAI = 40
+"""The maximum number of Thai characters of a name."""
+_GAP = 4
+"""The maximum number of characters between a place, or the sounds of a name, and the ending of the same name."""
+_LONGEST_RUN = 8
+"""The maximum number of words, or of Chinese characters, of a repeated name."""
+_NO_UNIT = "\0"
+
+_HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff々〆ヶ"
+_HAN_RUN = re.compile(f"[{_HAN}]+")
+_HAN_OR_KATAKANA_RUN = re.compile(f"[\u30a1-\u30ff{_HAN}]+")
+_KATAKANA = re.compile("[\u30a1-\u30ff]{2,30}(?:[・＝][\u30a1-\u30ff]{1,30}){0,4}")
+_THAI_RUN = re.compile("[\u0e00-\u0e7f]+")
+_GLOSS = re.compile(r"\s?[（(]\s?[^\W\d_]")
+_BRACKETED = re.compile("([《「『][^《》「」『』\n]{1,60}[》」』])")
+_QUOTED = re.compile('["“„«]([^"“”„«»，。！？,!?\n]{2,30})["”»]')
+_MOST_QUOTED = 5  # words
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+_PIECE = re.compile(rf".{{1,{_SCOPE}}}(?:\n|\Z)|.{{{_SCOPE}}}", re.DOTALL)
+_CLAUSE = re.compile(r"[^\n.!?;:,()\[\]{}\"“”«»،؛؟।。、，；：！？（）…|]+")
+
+
+def without_words(text: str) -> str:
+    """Replace letters of scripts without spaces, except in brackets, so that other letters are words of their own."""
+    parts = _BRACKETED.split(text)
+    return "".join(part if i % 2 else _UNSPACED.sub("|", part) for i, part in enumerate(parts))
+
+
+def names_in(text: str, language: str) -> Iterator[Mention]:
+    """Yield the names and the quoted titles in a text of a language in `CASELESS`; some of them more than once."""
+    for match in _QUOTED.finditer(text):
+        if len(match[1].split()) <= _MOST_QUOTED:
+            yield Mention("text", *match.span(1), "work")
+    for piece in _PIECE.finditer(text):
+        if language == "zh":
+            spans = _chinese(piece[0])
+        elif language == "ja":
+            spans = _japanese(piece[0])
+        elif language == "th":
+            spans = _thai(piece[0])
+        else:
+            spans = _spaced(piece[0], language)
+        for start, end in spans:
+            yield Mention("text", piece.start() + start, piece.start() + end, "name")
+
+
+def _repeated(units: str, least: Sequence[int]) -> Iterator[Span]:
+    """Yield the longest runs of units that occur twice or more beside different neighbours.
+
+    units: a character for each word or character of the text; _NO_UNIT where no run may go on. least: the minimum
+    number of occurrences of a run of one unit, of two, and so on; two for longer ones.
+    """
+    repeated: list[dict[str, list[int]]] = []
+    starts = [i for i, unit in enumerate(units) if unit != _NO_UNIT]
+    while starts and len(repeated) < _LONGEST_RUN:
+        length = len(repeated) + 1
+        runs: dict[str, list[int]] = defaultdict(list)
+        for start in starts:
+            if _NO_UNIT not in (run := units[start : start + length]) and len(run) == length:
+                runs[run].append(start)
+        repeated.append({run: starts for run, starts in runs.items() if len(starts) > 1})
+        starts = sorted(start for starts in repeated[-1].values() for start in starts)
+    inside: Counter[str] = Counter()  # how often a run occurs within a longer name
+    bounded = f"{_NO_UNIT}{units}{_NO_UNIT}"
+    for length in range(len(repeated), 0, -1):
+        for run, starts in repeated[length - 1].items():
+            neighbours = [[bounded[at] for at in starts], [bounded[at + length + 1] for at in starts]]
+            varied = all(len(set(beside)) > 1 or beside[0] == _NO_UNIT for beside in neighbours)
+            if varied and len(starts) > inside[run]:
+                for first, last in combinations(range(length + 1), 2):
+                    inside[run[first:last]] = max(inside[run[first:last]], len(starts))
+                if length > len(least) or len(starts) >= least[length - 1]:
+                    yield from ((start, start + length) for start in starts)
+
+
+# --- Chinese and Japanese --------------------------------------------------------------------------------------------
+
+
+def _chinese(text: str) -> Iterator[Span]:
+    units = [_NO_UNIT] * len(text)
+    for run in _HAN_RUN.finditer(text):
+        sounds = (match.span() for match in _sounds().finditer(text, *run.span()))
+        sure = sorted({*places_in("zh", text, *run.span()), *sounds})
+        yield from sure
+        for start, end in _chunks(text, *run.span(), sure):
+            units[start:end] = text[start:end]
+            yield from _of_chinese_chunk(text, start, end, sure)
+    for start, end in _repeated("".join(units), (len(text), 3)):
+        if text[start:end] not in cues_of("han").endings:
+            yield start, end
+
+
+def _chunks(text: str, start: int, end: int, sure: Sequence[Span]) -> Iterator[Span]:
+    """Yield the pieces of a run of Chinese characters between function words, which are part of no sure name."""
+    is_sure = {at for first, last in sure for at in range(first, last)}
+    first = at = start
+    while at < end:
+        separators = () if at in is_sure else _chinese_separators().get(text[at], ())
+        length = length_at(separators, text, at, end)
+        if length > 1 and (_length_of_ending(text, at, end) or _length_of_ending(text, at + length, end)):
+            length = 0  # a word of a name, as in 人民医院
+        if length:
+            if at - first > 1:
+                yield first, at
+            first = at + length
+        at += length or 1
+    if end - first > 1:
+        yield first, end
+
+
+@cache
+def _sounds() -> re.Pattern[str]:
+    return re.compile(f"[{''.join(sorted(cues_of('han').sounds))}]{{3,{_LONGEST_HAN}}}")
+
+
+@cache
+def _chinese_separators() -> WordsByStart:
+    common = (word for word in function_words("zh") if len(word) > 1 and _HAN_RUN.fullmatch(word))
+    return words_by_start([*cues_of("han").separators, *common], 1)
+
+
+def _of_chinese_chunk(text: str, start: int, end: int, sure: Sequence[Span]) -> Iterator[Span]:
+    for first, ending, last in _ended(text, start, end):
+        near = (begin for begin, stop in sure if first <= begin <= stop <= ending + 1 and ending - stop <= _GAP)
+        begin = next(near, first)
+        if begin < ending and 3 <= last - begin <= _LONGEST_HAN:
+            yield begin, last
+    is_person = text[start] in cues_of("han").surnames and end - start in (2, 3)
+    if is_person or (_GLOSS.match(text, end) and end - start <= _LONGEST_HAN):
+        yield start, end
+
+
+def _ended(text: str, start: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the names with an ending: where the name starts, where the ending starts, and where both end."""
+    first, at = start, start + 1
+    while at < end:
+        length = _length_of_ending(text, at, end)
+        if not length:
+            at += 1
+            continue
+        last = at + length
+        while (more := _length_of_ending(text, last, end)) > 1:  # 帝国 + 大学
+            last += more
+        yield first, at, last
+        first, at = last, last + 1
+
+
+@cache
+def _endings() -> WordsByStart:
+    return words_by_start(cues_of("han").endings, 1)
+
+
+def _length_of_ending(text: str, at: int, end: int) -> int:
+    length = length_at(_endings().get(text[at : at + 1], ()), text, at, end)
+    return length or int(at == end - 1 and text[at] in cues_of("han").last)
+
+
+def _japanese(text: str) -> Iterator[Span]:
+    units = [_NO_UNIT] * len(text)
+    for match in _KATAKANA.finditer(text):
+        yield match.span()
+    for run in _HAN_OR_KATAKANA_RUN.finditer(text):
+        start, end = run.span()
+        units[start:end] = run[0]
+        yield from places_in("ja", text, start, end)
+        for first, ending, last in _ended(text, start, end):
+            if first < ending and last - first >= 3:
+                yield first, last
+        is_topic = opens_sentence(text, start) and text.startswith(("は", "が"), end)
+        is_person = text.startswith(tuple(cues_of("han").titles), end)
+        if end - start > 1 and ((is_topic and end - start > 2) or is_person or _GLOSS.match(text, end)):
+            yield start, end
+    yield from _repeated("".join(units), (len(text), 3))
+
+
+# --- Thai ------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _thai_separators() -> WordsByStart:
+    return words_by_start((word for word in function_words("th") if len(word) > 2), 1)
+
+
+def _thai(text: str) -> Iterator[Span]:
+    """Yield places, and names from a cue to the next space or function word."""
+    before, ranks = cues_of("th").before, cues_of("th").ranks
+    cues = words_by_start([*before, *ranks], 1)
+    for run in _THAI_RUN.finditer(text):
+        at, end = run.span()
+        yield from places_in("th", text, at, end)
+        while at < end:
+            cue = length_at(cues.get(text[at], ()), text, at, end)
+            if not cue:
+                at += 1
+                continue
+            last = name = at + cue
+            while last < min(end, at + _LONGEST_THAI) and (
+                last < name + 2 or not length_at(_thai_separators().get(text[last], ()), text, last, end)
+            ):
+                last += 1
+            if last - name > 2:
+                yield (at if text[at:name] in before else name), last
+            at = last
+
+
+# --- scripts with spaces ---------------------------------------------------------------------------------------------
+
+
+@cache
+def _word() -> re.Pattern[str]:
+    return re.compile(rf"[^\W\d_](?:[^\W\d_]|[{marks()}\u200c\u200d])*")
+
+
+def _spaced(text: str, language: str) -> Iterator[Span]:
+    """Yield the names in a text that has spaces between words, without prefixes and particles."""
+    words = _words(language)
+    letters: dict[str, str] = {}  # a character for each word
+    units: list[str] = []
+    unit_spans: list[Span] = []
+    for clause in _CLAUSE.finditer(text):
+        spans = [words.trimmed(match) for match in _word().finditer(text, *clause.span())]
+        names = [text[start:end] for start, end in spans]
+        for first, last in words.names(names):
+            yield spans[first][0], spans[last][1]
+        for name, (start, end) in zip(names, spans, strict=True):
+            if words.is_content(name) and _GLOSS.match(text, end):
+                yield start, end
+            is_unit = words.is_content(name) and name not in words.cue_words
+            units.append(letters.setdefault(name, chr(len(letters) + 1)) if is_unit else _NO_UNIT)
+        units.append(_NO_UNIT)
+        unit_spans += [*spans, (0, 0)]
+    for first, last in _repeated("".join(units), (3,)):
+        yield unit_spans[first][0], unit_spans[last - 1][1]
+
+
+@cache
+def _words(language: str) -> _Words:
+    return _Words(language)
+
+
+class _Words:
+    """The words of a language with spaces between them."""
+
+    def __init__(self, language: str) -> None:
+        self.cues = cues = cues_of(language)
+        self.places, self.common = places(language), function_words(language)
+        self.cue_words = cues.before | cues.ranks | cues.after | cues.titles
+        self.endings = tuple(cues.endings)
+        self.prefixes, self.particles = (
+            sorted(part, key=len, reverse=True) for part in (cues.prefixes, cues.particles)
+        )
+
+    def is_content(self, word: str) -> bool:
+        return len(word) > 1 and word not in self.common
+
+    def trimmed(self, match: re.Match[str]) -> Span:
+        """Return the span of a word without a prefix or a particle."""
+        word, (start, end) = match[0], match.span()
+        if word in self.places or word in self.common:
+            return start, end
+        for particle in self.particles:
+            if word.endswith(particle) and len(word) - len(particle) > 1:
+                return start, end - len(particle)
+        for prefix in self.prefixes:
+            rest = word.removeprefix(prefix)
+            if rest != word and (rest in self.places or rest in self.common):
+                return start + len(prefix), end
+        return start, end
+
+    def names(self, words: Sequence[str]) -> Iterator[tuple[int, int]]:
+        """Yield the positions of the first and of the last word of each name in a clause, except repeated ones."""
+        cues, content = self.cues, [False, *map(self.is_content, words), False, False]
+        for at, word in enumerate(words):
+            before, after = content[at], content[at + 2]
+            width = next((n for n in (3, 2, 1) if " ".join(words[at : at + n]) in self.places), 0)
+            if width:
+                yield at, min(at + width, len(words)) - 1
+            if word in cues.before and after:
+                yield at, at + 1
+            if word in cues.ranks and after:
+                yield at + 1, at + 1 + (content[at + 3] and words[at + 2] not in cues.after)
+            if word in cues.titles and before:
+                yield at - 1, at - 1
+            if word in cues.joining and before and after and not cues.after:
+                yield at - 1, at + 1
+            if word in cues.after and at:
+                first = at - 2 if at > 1 and words[at - 1] in cues.joining else at - 1
+                if self.is_content(words[first]):
+                    yield first, at
+            if len(word) > 2 and word.endswith(self.endings):
+                if word not in cues.endings:
+                    yield at, at
+                elif before:
+                    yield at - 1, at
