@@ -25,7 +25,7 @@ from indexmill.text.canonical_names import canonical_name, canonical_words
 from indexmill.text.terms import UNSPACED
 
 Field = Literal["title", "text"]
-Kind = Literal["title", "subject", "name", "alias", "part", "work", "code", "date", "number"]
+Kind = Literal["title", "subject", "name", "alias", "part", "work", "code", "term", "date", "number"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,8 @@ class Mention:
     subject of the document, ``subject`` for an empty span from which on the text has a new subject (its ``name``),
     ``name`` for a proper name, ``alias`` for a variant of a name that has a standard form, ``part`` for a name inside a
     longer name (the owner in a possessive, a name without its rank), ``work`` for a quoted title, ``code`` for an
-    identifier or file name, ``date`` for a date and ``number`` for a number. Mentions may overlap. ``name`` is the
+    identifier or file name, ``term`` for a noun that is no name (in languages where capitals or spelling do not tell them
+    apart), ``date`` for a date and ``number`` for a number. Mentions may overlap. ``name`` is the
     canonical name of the entity; None if it is derived from the span's text.
     """
 

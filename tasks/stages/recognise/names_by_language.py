@@ -1,8 +1,8 @@
 """The rules of every language: by capitals where the script has them, else by cues (`names_without_capitals`).
 
 Function words that open a sentence belong to no name (*En 1950*, *Der Ausschuss*). In German, where nouns have capitals
-too, a single word is no name if the text has it after an article, or if it ends like a noun or a plural; cities and
-countries are names all the same. In Turkish, the apostrophe ends a name.
+too, a single word is a term instead if the text has it after an article, or if it ends like a noun or a plural; cities
+and countries are names all the same. In Turkish, the apostrophe ends a name.
 """
 
 from __future__ import annotations
@@ -41,8 +41,13 @@ def _with_capitals(mentions: Iterable[Mention], text: str, language: str) -> Ite
         if mention.field == "title" or mention.kind not in ("name", "part"):
             yield mention
             continue
-        for start, end in _names_within(text, mention.start, mention.end, language, nouns):
-            yield Mention("text", start, end, "date" if _is_date(text[start:end], language) else mention.kind)
+        for start, end in _names_within(text, mention.start, mention.end, language):
+            kind = mention.kind
+            if _is_date(text[start:end], language):
+                kind = "date"
+            elif language == "de" and _is_german_noun(text, start, end, nouns):
+                kind = "term"
+            yield Mention("text", start, end, kind)
 
 
 def _is_date(name: str, language: str) -> bool:
@@ -61,8 +66,8 @@ def _separators(language: str) -> re.Pattern[str]:
     )
 
 
-def _names_within(text: str, start: int, end: int, language: str, nouns: frozenset[str]) -> Iterator[Span]:
-    """Yield the names in a run of capitalised words. nouns: the German words that are none."""
+def _names_within(text: str, start: int, end: int, language: str) -> Iterator[Span]:
+    """Yield the names in a run of capitalised words."""
     separators = []
     if language in ("de", "tr"):
         separators = [match.span() for match in _separators(language).finditer(text, start, end)]
@@ -71,7 +76,7 @@ def _names_within(text: str, start: int, end: int, language: str, nouns: frozens
         if opens_sentence(text, first):
             first = _after_function_words(text, first, last, language)
         if language == "de":
-            first = _start_of_german_name(text, first, last, nouns)
+            first = _after_german_ranks(text, first, last)
         if last - first > 1 and text[first].isupper():
             yield first, last
 
@@ -107,15 +112,22 @@ def _german_nouns(text: str) -> frozenset[str]:
     return frozenset(nouns)
 
 
-def _start_of_german_name(text: str, start: int, end: int, nouns: frozenset[str]) -> int:
-    """Return where the name in a run of capitalised words begins, after ranks; the end of the run if it is a noun."""
-    cues, words = cues_of("de"), text[start:end].split(" ")
-    while len(words) > 1 and words[0].rstrip(".") in cues.ranks:
+def _after_german_ranks(text: str, start: int, end: int) -> int:
+    """Return where the name in a run of capitalised words begins."""
+    ranks, words = cues_of("de").ranks, text[start:end].split(" ")
+    while len(words) > 1 and words[0].rstrip(".") in ranks:
         start += len(words.pop(0)) + 1
-    word = words[0]
-    if len(words) > 1 or word in places("de") or (word.isupper() and len(word) > 1):
-        return start
+    return start
+
+
+def _is_german_noun(text: str, start: int, end: int, nouns: frozenset[str]) -> bool:
+    """Return True if a capitalised word is a noun that is no name. nouns: the words that stand after an article."""
+    word = text[start:end]
+    if " " in word or word in places("de") or word.isupper():
+        return False
     before = _GERMAN_WORD.findall(text, max(0, start - 30), start)
-    ends_like_noun = word.removesuffix("s").endswith(tuple(cues.endings)) or _PLURAL_OR_COMPOUND.fullmatch(word)
     is_place = bool(before) and before[-1] in _BEFORE_PLACES
-    return end if (ends_like_noun and not is_place) or word in nouns or word in cues.ranks else start
+    ends_like_noun = word.removesuffix("s").endswith(tuple(cues_of("de").endings)) or _PLURAL_OR_COMPOUND.fullmatch(
+        word
+    )
+    return bool(ends_like_noun and not is_place) or word in nouns or word in cues_of("de").ranks

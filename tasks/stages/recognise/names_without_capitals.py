@@ -1,9 +1,9 @@
-"""Names in scripts without capitals, without a model: by places, cues, sounds, glosses and repetition.
+"""Names and terms in scripts without capitals, without a model: by places, cues, sounds, glosses and repetition.
 
 A name is here: a place that CLDR lists; words beside a cue, such as *river* or *president* (`name_cues`), or Chinese
 characters with an ending such as *university*; Chinese characters that write the sounds of a foreign name; a word that
-a gloss in brackets follows; and words that the text repeats in different surroundings, which are its subjects or its
-terms. In Chinese, Japanese and Thai, function words part the names.
+a gloss in brackets follows. A term is a run of words that the text repeats in different surroundings. In Chinese and
+Thai, function words part the names.
 """
 
 from __future__ import annotations
@@ -73,15 +73,19 @@ def names_in(text: str, language: str) -> Iterator[Mention]:
             yield Mention("text", *match.span(1), "work")
     for piece in _PIECE.finditer(text):
         if language == "zh":
-            spans = _chinese(piece[0])
+            names, terms = _chinese(piece[0])
         elif language == "ja":
-            spans = _japanese(piece[0])
+            names, terms = _japanese(piece[0])
         elif language == "th":
-            spans = _thai(piece[0])
+            names, terms = _thai(piece[0]), []
         else:
-            spans = _spaced(piece[0], language)
-        for start, end in spans:
-            yield Mention("text", piece.start() + start, piece.start() + end, "name")
+            names, terms = _spaced(piece[0], language)
+        at = piece.start()
+        yield from (Mention("text", at + start, at + end, "name") for start, end in names)
+        yield from (Mention("text", at + start, at + end, "term") for start, end in terms)
+
+
+NamesAndTerms = tuple[list[Span], list[Span]]
 
 
 def _repeated(units: str, least: Sequence[int]) -> Iterator[Span]:
@@ -116,18 +120,18 @@ def _repeated(units: str, least: Sequence[int]) -> Iterator[Span]:
 # --- Chinese and Japanese --------------------------------------------------------------------------------------------
 
 
-def _chinese(text: str) -> Iterator[Span]:
+def _chinese(text: str) -> NamesAndTerms:
+    names: list[Span] = []
     units = [_NO_UNIT] * len(text)
     for run in _HAN_RUN.finditer(text):
         sounds = (match.span() for match in _sounds().finditer(text, *run.span()))
         sure = sorted({*places_in("zh", text, *run.span()), *sounds})
-        yield from sure
+        names += sure
         for start, end in _chunks(text, *run.span(), sure):
             units[start:end] = text[start:end]
-            yield from _of_chinese_chunk(text, start, end, sure)
-    for start, end in _repeated("".join(units), (len(text), 3)):
-        if text[start:end] not in cues_of("han").endings:
-            yield start, end
+            names += _of_chinese_chunk(text, start, end, sure)
+    repeated = _repeated("".join(units), (len(text), 3))
+    return names, [span for span in repeated if text[slice(*span)] not in cues_of("han").endings]
 
 
 def _chunks(text: str, start: int, end: int, sure: Sequence[Span]) -> Iterator[Span]:
@@ -195,22 +199,21 @@ def _length_of_ending(text: str, at: int, end: int) -> int:
     return length or int(at == end - 1 and text[at] in cues_of("han").last)
 
 
-def _japanese(text: str) -> Iterator[Span]:
+def _japanese(text: str) -> NamesAndTerms:
+    names = [match.span() for match in _KATAKANA.finditer(text)]
     units = [_NO_UNIT] * len(text)
-    for match in _KATAKANA.finditer(text):
-        yield match.span()
     for run in _HAN_OR_KATAKANA_RUN.finditer(text):
         start, end = run.span()
         units[start:end] = run[0]
-        yield from places_in("ja", text, start, end)
-        for first, ending, last in _ended(text, start, end):
-            if first < ending and last - first >= 3:
-                yield first, last
+        names += places_in("ja", text, start, end)
+        names += (
+            (first, last) for first, ending, last in _ended(text, start, end) if first < ending and last - first >= 3
+        )
         is_topic = opens_sentence(text, start) and text.startswith(("は", "が"), end)
         is_person = text.startswith(tuple(cues_of("han").titles), end)
         if end - start > 1 and ((is_topic and end - start > 2) or is_person or _GLOSS.match(text, end)):
-            yield start, end
-    yield from _repeated("".join(units), (len(text), 3))
+            names.append((start, end))
+    return names, list(_repeated("".join(units), (len(text), 3)))
 
 
 # --- Thai ------------------------------------------------------------------------------------------------------------
@@ -221,13 +224,14 @@ def _thai_separators() -> WordsByStart:
     return words_by_start((word for word in function_words("th") if len(word) > 2), 1)
 
 
-def _thai(text: str) -> Iterator[Span]:
-    """Yield places, and names from a cue to the next space or function word."""
+def _thai(text: str) -> list[Span]:
+    """Return the places, and the names from a cue to the next space or function word."""
+    names: list[Span] = []
     before, ranks = cues_of("th").before, cues_of("th").ranks
     cues = words_by_start([*before, *ranks], 1)
     for run in _THAI_RUN.finditer(text):
         at, end = run.span()
-        yield from places_in("th", text, at, end)
+        names += places_in("th", text, at, end)
         while at < end:
             cue = length_at(cues.get(text[at], ()), text, at, end)
             if not cue:
@@ -239,8 +243,9 @@ def _thai(text: str) -> Iterator[Span]:
             ):
                 last += 1
             if last - name > 2:
-                yield (at if text[at:name] in before else name), last
+                names.append((at if text[at:name] in before else name, last))
             at = last
+    return names
 
 
 # --- scripts with spaces ---------------------------------------------------------------------------------------------
@@ -251,26 +256,26 @@ def _word() -> re.Pattern[str]:
     return re.compile(rf"[^\W\d_](?:[^\W\d_]|[{marks()}\u200c\u200d])*")
 
 
-def _spaced(text: str, language: str) -> Iterator[Span]:
-    """Yield the names in a text that has spaces between words, without prefixes and particles."""
+def _spaced(text: str, language: str) -> NamesAndTerms:
+    """Return the names and terms of a text that has spaces between words, without prefixes and particles."""
+    names: list[Span] = []
     words = _words(language)
     letters: dict[str, str] = {}  # a character for each word
     units: list[str] = []
     unit_spans: list[Span] = []
     for clause in _CLAUSE.finditer(text):
         spans = [words.trimmed(match) for match in _word().finditer(text, *clause.span())]
-        names = [text[start:end] for start, end in spans]
-        for first, last in words.names(names):
-            yield spans[first][0], spans[last][1]
-        for name, (start, end) in zip(names, spans, strict=True):
-            if words.is_content(name) and _GLOSS.match(text, end):
-                yield start, end
-            is_unit = words.is_content(name) and name not in words.cue_words
-            units.append(letters.setdefault(name, chr(len(letters) + 1)) if is_unit else _NO_UNIT)
+        of_clause = [text[start:end] for start, end in spans]
+        names += ((spans[first][0], spans[last][1]) for first, last in words.names(of_clause))
+        for word, (start, end) in zip(of_clause, spans, strict=True):
+            if words.is_content(word) and _GLOSS.match(text, end):
+                names.append((start, end))
+            is_unit = words.is_content(word) and word not in words.cue_words
+            units.append(letters.setdefault(word, chr(len(letters) + 1)) if is_unit else _NO_UNIT)
         units.append(_NO_UNIT)
         unit_spans += [*spans, (0, 0)]
-    for first, last in _repeated("".join(units), (3,)):
-        yield unit_spans[first][0], unit_spans[last - 1][1]
+    repeated = _repeated("".join(units), (3,))
+    return names, [(unit_spans[first][0], unit_spans[last - 1][1]) for first, last in repeated]
 
 
 @cache

@@ -15,9 +15,9 @@ from tests.deep import examples
 from tests.tasks.tables import documents, passages_and_sentences
 
 
-def names(text: str, language: str) -> list[str]:
+def names(text: str, language: str, *kinds: str) -> list[str]:
     mentions = RulesByLanguage().recognise("", text, language)
-    return [text[mention.start : mention.end] for mention in mentions if mention.kind in ("name", "work")]
+    return [text[mention.start : mention.end] for mention in mentions if mention.kind in (kinds or ("name", "work"))]
 
 
 @pytest.mark.parametrize(
@@ -32,11 +32,6 @@ def names(text: str, language: str) -> list[str]:
         ("zh", "暂时关闭了新西兰国家通信安全局。", ["新西兰", "新西兰国家通信安全局"]),
         ("zh", "王天成，中国湖南省双牌县人，见《切韵》。", ["王天成", "中国", "中国湖南省", "双牌县", "切韵"]),
         ("zh", "病逝于成都市温江区人民医院。", ["成都市", "温江区", "人民医院"]),
-        (
-            "zh",
-            "吴音与汉音不同，吴音来自南朝，汉音晚于吴音和汉音之说。",
-            ["吴音", "汉音", "吴音", "汉音", "吴音", "汉音"],
-        ),
         ("zh", "在NFL中，由Apple和Google赞助。", ["NFL", "Apple", "Google"]),
         ("ja", "琵琶湖は滋賀県にある。", ["琵琶湖", "滋賀県"]),
         ("ja", "東京帝国大学で田中さんに会った。", ["東京", "東京帝国大学", "田中"]),
@@ -67,6 +62,22 @@ def test_texts_without_names(language: str, text: str) -> None:
     assert names(text, language) == []
 
 
+@pytest.mark.parametrize(
+    ("language", "text", "expected"),
+    [
+        ("de", "Die Kosten trägt Bonn. Kosten und Dampfturbinen.", ["Kosten", "Kosten", "Dampfturbinen"]),
+        (
+            "zh",
+            "吴音与汉音不同，吴音来自南朝，汉音晚于吴音和汉音之说。",
+            ["吴音", "汉音", "吴音", "汉音", "吴音", "汉音"],
+        ),
+        ("ar", "يختلف البناء عن التصنيع. يبدأ البناء ثم يستمر البناء.", ["البناء", "البناء", "البناء"]),
+    ],
+)
+def test_terms_of_a_text(language: str, text: str, expected: list[str]) -> None:
+    assert names(text, language, "term") == expected
+
+
 def test_a_date_of_the_language_is_no_name() -> None:
     (mention,) = (m for m in RulesByLanguage().recognise("", "Es war Juli 2015 in Wien.", "de") if m.start == 7)
     assert mention.kind == "date"
@@ -83,7 +94,7 @@ def test_the_language_of_most_passages_decides() -> None:
     column = passages.schema.get_field_index("language")
     german = passages.set_column(column, "language", [["de"] * passages.num_rows])
     assert languages_of(whole, german) == ["de"]
-    assert set(recognise(whole, german, sentences, RulesByLanguage())["name"].to_pylist()) == {"bonn"}
+    assert set(recognise(whole, german, sentences, RulesByLanguage())["name"].to_pylist()) == {"kosten", "bonn"}
     assert "die kosten" in recognise(whole, passages, sentences, RulesByLanguage())["name"].to_pylist()
 
 
