@@ -36,9 +36,9 @@ class Mention:
     subject of the document, ``subject`` for an empty span from which on the text has a new subject (its ``name``),
     ``name`` for a proper name, ``alias`` for a variant of a name that has a standard form, ``part`` for a name inside a
     longer name (the owner in a possessive, a name without its rank), ``work`` for a quoted title, ``code`` for an
-    identifier or file name, ``term`` for a noun that is no name (in languages where capitals or spelling do not tell them
-    apart), ``date`` for a date and ``number`` for a number. Mentions may overlap. ``name`` is the
-    canonical name of the entity; None if it is derived from the span's text.
+    identifier or file name, ``term`` for a noun that is no name (in languages where capitals or spelling do not tell
+    them apart), ``date`` for a date and ``number`` for a number. Mentions may overlap. ``name`` is the canonical name
+    of the entity; None if it is derived from the span's text.
     """
 
     field: Field

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 
-from indexmill.models.recogniser import Mention, RulesRecogniser, opens_sentence
+from indexmill.models.recogniser import Kind, Mention, RulesRecogniser, opens_sentence
 from tasks.stages.recognise.name_cues import cues_of
 from tasks.stages.recognise.names_without_capitals import CASELESS, names_in, without_words
 from tasks.text.lexicon import Span, function_words, months, place_at, places
@@ -42,7 +42,7 @@ def _with_capitals(mentions: Iterable[Mention], text: str, language: str) -> Ite
             yield mention
             continue
         for start, end in _names_within(text, mention.start, mention.end, language):
-            kind = mention.kind
+            kind: Kind = mention.kind
             if _is_date(text[start:end], language):
                 kind = "date"
             elif language == "de" and _is_german_noun(text, start, end, nouns):
@@ -127,7 +127,6 @@ def _is_german_noun(text: str, start: int, end: int, nouns: frozenset[str]) -> b
         return False
     before = _GERMAN_WORD.findall(text, max(0, start - 30), start)
     is_place = bool(before) and before[-1] in _BEFORE_PLACES
-    ends_like_noun = word.removesuffix("s").endswith(tuple(cues_of("de").endings)) or _PLURAL_OR_COMPOUND.fullmatch(
-        word
-    )
-    return bool(ends_like_noun and not is_place) or word in nouns or word in cues_of("de").ranks
+    cues = cues_of("de")
+    ends_like_noun = word.removesuffix("s").endswith(tuple(cues.endings)) or _PLURAL_OR_COMPOUND.fullmatch(word)
+    return bool(ends_like_noun and not is_place) or word in nouns or word in cues.ranks
