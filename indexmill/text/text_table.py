@@ -33,7 +33,9 @@ def table(
         cells = [[*row[:-1], fitted(row[-1], max(room, least))] for row in cells]
 
     def line(row: Sequence[str]) -> str:
-        parts = (padded(isolated(cell), width, right=right) for cell, width, right in zip(row, widths, numeric, strict=True))
+        parts = (
+            padded(isolated(cell), width, right=right) for cell, width, right in zip(row, widths, numeric, strict=True)
+        )
         return "  ".join(parts).rstrip()
 
     return "\n".join([style.bold(line(header)), *(line(row) for row in cells)])

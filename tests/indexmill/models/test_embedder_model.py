@@ -209,6 +209,20 @@ def test_weights_that_were_changed_are_refused(tmp_path: Path, monkeypatch: pyte
         find_model()
 
 
+def test_a_package_registers_its_models_and_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(find_model().folder, tmp_path / "acme_encoders" / "small")
+    (tmp_path / "acme_encoders" / "__init__.py").write_text("raise RuntimeError('run')")
+    information = tmp_path / "acme_encoders-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-encoders\nVersion: 1.0\n")
+    lines = ["[indexmill.encoders]", "acme-small = acme_encoders:small", "acme-lost = acme_lost:small"]
+    (information / "entry_points.txt").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert find_model("acme-small").folder == tmp_path / "acme_encoders" / "small"
+    with pytest.raises(ModelUnavailable, match="'acme_lost', which is no installed package"):
+        find_model("acme-lost")
+
+
 def test_an_unknown_model_says_where_to_look(tmp_path: Path) -> None:
     with pytest.raises(ModelUnavailable, match="path of a sentence-transformers model"):
         find_model("no-such-model")
