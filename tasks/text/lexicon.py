@@ -12,6 +12,9 @@ Span = tuple[int, int]
 _NO_PLACES = frozenset(["001", "EZ", "QO", "UN", "XA", "XB", "ZZ"])
 """The codes of territories that are no places: the world, the euro zone, pseudo-locales, the unknown territory."""
 
+_OTHER_CODES = {"nn": "nb", "no": "nb"}
+"""Languages under whose codes spaCy has no words, with codes under which it has them."""
+
 
 @cache
 def function_words(language: str) -> frozenset[str]:
@@ -22,7 +25,7 @@ def function_words(language: str) -> frozenset[str]:
     from spacy.util import get_lang_class  # takes seconds
 
     try:
-        words = get_lang_class(language).Defaults.stop_words
+        words = get_lang_class(_OTHER_CODES.get(language, language)).Defaults.stop_words
     except ImportError:
         return frozenset()
     return frozenset(word.strip().lower() for word in words)
@@ -31,29 +34,29 @@ def function_words(language: str) -> frozenset[str]:
 @cache
 def places(language: str) -> frozenset[str]:
     """Return the names of countries, continents and the cities that name time zones, as the language has them."""
-    locale = _locale(language)
-    if locale is None:
-        return frozenset()
-    territories = (name for code, name in locale.territories.items() if code not in _NO_PLACES)
-    cities = (zone.get("city") or "" for zone in locale.time_zones.values())
-    return frozenset(name for name in (*territories, *cities) if len(name) > 1)
+    names: set[str] = set()
+    for locale in _locales(language):
+        names |= {name for code, name in locale.territories.items() if code not in _NO_PLACES}
+        names |= {zone["city"] for zone in locale.time_zones.values() if zone.get("city")}
+    return frozenset(name for name in names if len(name) > 1)
 
 
 @cache
 def months(language: str) -> frozenset[str]:
-    """Return the names of months as dates of the language have them, in lower case."""
-    locale = _locale(language)
-    forms = locale.months["format"] if locale else {}
-    return frozenset(name.lower() for width in ("wide", "abbreviated") for name in forms.get(width, {}).values())
+    """Return the names of months as dates of the language have them, without a full stop."""
+    forms = [locale.months["format"] for locale in _locales(language)]
+    names = (name for form in forms for width in ("wide", "abbreviated") for name in form[width].values())
+    return frozenset(name.rstrip(".") for name in names)
 
 
-def _locale(language: str) -> Any:
+def _locales(language: str) -> list[Any]:
+    """Return the locales of a language; for Chinese, one for each script; none if CLDR has none."""
     from babel import Locale, UnknownLocaleError
 
     try:
-        return Locale(language)
+        return [Locale(language), *([Locale("zh", script="Hant")] if language == "zh" else [])]
     except (ValueError, UnknownLocaleError):
-        return None
+        return []
 
 
 WordsByStart = Mapping[str, tuple[str, ...]]

@@ -51,19 +51,18 @@ def _with_capitals(mentions: Iterable[Mention], text: str, language: str) -> Ite
 
 
 def _is_date(name: str, language: str) -> bool:
-    month, _, rest = name.partition(" ")
-    return month.rstrip(".").lower() in months(language) and (not rest or rest.isdigit())
+    month, _, year = name.partition(" ")
+    month = month.rstrip(".")
+    return month in months(language) or (year.isdigit() and month.lower() in map(str.lower, months(language)))
 
 
 @cache
 def _separators(language: str) -> re.Pattern[str]:
     """Compile the pattern of what stands between two names in a run of capitalised words."""
     if language == "tr":
-        return re.compile(r"['’][^\W\dA-ZÇĞİÖŞÜ]{1,6}(?: |$)")  # a suffix
+        return re.compile(r"['’][^\W\dA-ZÇĞİÖŞÜ]{1,12}(?: |$)")  # a suffix
     ranks = "|".join(sorted(cues_of("de").ranks))
-    return re.compile(
-        rf"(?<! von) (?:der|die|das|den|dem|des|und|zum|zur|im|am) | von (?:der|dem|den) (?=(?:{ranks})\b)"
-    )
+    return re.compile(rf"(?<! von)(?: (?:der|das|den|dem|des|und|zum|zur))+ | von (?:der|dem|den) (?=(?:{ranks})\b)")
 
 
 def _names_within(text: str, start: int, end: int, language: str) -> Iterator[Span]:
@@ -77,7 +76,7 @@ def _names_within(text: str, start: int, end: int, language: str) -> Iterator[Sp
             first = _after_function_words(text, first, last, language)
         if language == "de":
             first = _after_german_ranks(text, first, last)
-        if last - first > 1 and text[first].isupper():
+        if last - first > 1 and text[first].isalpha() and not text[first].islower():
             yield first, last
 
 
@@ -87,12 +86,22 @@ _WORD_AND_SPACES = re.compile(r"(\S+) *")
 def _after_function_words(text: str, start: int, end: int, language: str) -> int:
     """Return where a name begins that opens a sentence."""
     common = function_words(language)
-    while start < end and not place_at(language, text, start, end):
+    while start < end and not _is_place(language, text, start, end):
         word = _WORD_AND_SPACES.match(text, start, end)
         if word is None or word[1].lower() not in common or (word[1].isupper() and len(word[1]) > 1):
             break
         start = word.end()
     return start
+
+
+def _is_place(language: str, text: str, start: int, end: int) -> bool:
+    """Return True if words at a position name a place, as *El Salvador* does, and are no function word."""
+    last = start + place_at(language, text, start, end)
+    return (
+        last > start
+        and not text[last : last + 1].isalnum()
+        and text[start:last].lower() not in function_words(language)
+    )
 
 
 _GERMAN_WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
@@ -114,9 +123,10 @@ def _german_nouns(text: str) -> frozenset[str]:
 
 def _after_german_ranks(text: str, start: int, end: int) -> int:
     """Return where the name in a run of capitalised words begins."""
-    ranks, words = cues_of("de").ranks, text[start:end].split(" ")
-    while len(words) > 1 and words[0].rstrip(".") in ranks:
-        start += len(words.pop(0)) + 1
+    while (word := _WORD_AND_SPACES.match(text, start, end)) and word.end() < end:
+        if word[1].rstrip(".") not in cues_of("de").ranks:
+            break
+        start = word.end()
     return start
 
 

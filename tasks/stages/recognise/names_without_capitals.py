@@ -23,23 +23,26 @@ from tasks.text.lexicon import (
     WordsByStart,
     function_words,
     length_at,
+    place_at,
     places,
     places_in,
     words_by_start,
 )
 
 CASELESS = frozenset(
-    "am ar bn fa gu he hi ja km kn ko lo ml mr my ne or pa ps sd si ta te th ug ur zh".split()  # noqa: SIM905
+    "am ar as bn bo dz fa gu he hi ja km kn ko lo ml mr my ne or pa ps sd si ta te th ug ur zh".split()  # noqa: SIM905
 )
 """The languages whose scripts have no capitals."""
 
 _SCOPE = 20_000
 """The maximum number of characters that are searched for repeated words together: whole paragraphs, if they fit."""
 
+_UNSPACED_LANGUAGES = frozenset(["bo", "dz", "km", "lo", "my", "th"])
+
 _LONGEST_HAN = 12
 """The maximum number of Chinese characters of a name."""
-_LONGEST_THAI = 40
-"""The maximum number of Thai characters of a name."""
+_LONGEST_UNSPACED = 40
+"""The maximum number of characters of a name in other scripts without spaces, with its cue."""
 _GAP = 4
 """The maximum number of characters between a place, or the sounds of a name, and the ending of the same name."""
 _LONGEST_RUN = 8
@@ -49,11 +52,12 @@ _NO_UNIT = "\0"
 _HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff々〆ヶ"
 _HAN_RUN = re.compile(f"[{_HAN}]+")
 _HAN_OR_KATAKANA_RUN = re.compile(f"[\u30a1-\u30ff{_HAN}]+")
-_KATAKANA = re.compile("[\u30a1-\u30ff]{2,30}(?:[・＝][\u30a1-\u30ff]{1,30}){0,4}")
-_THAI_RUN = re.compile("[\u0e00-\u0e7f]+")
-_GLOSS = re.compile(r"\s?[（(]\s?[^\W\d_]")
+_KATAKANA = re.compile("[\u30a1-\u30fa][\u30a1-\u30ff]{1,29}(?:[・＝][\u30a1-\u30ff]{1,30}){0,4}")
+_TWO_KATAKANA = re.compile("[\u30a1-\u30ff]{2}")
+_UNSPACED_RUN = re.compile(f"[{UNSPACED}]+")
+_GLOSS = re.compile(r"\s?[（(]\s?[A-Za-zÀ-ɏ]")
 _BRACKETED = re.compile("([《「『][^《》「」『』\n]{1,60}[》」』])")
-_QUOTED = re.compile('["“„«]([^"“”„«»，。！？,!?\n]{2,30})["”»]')
+_QUOTED = re.compile('(?<![א-ת])["“„«](?=\\S)([^"“”„«»，。！？,!?\n]{2,30})["”»](?![א-ת])')
 _MOST_QUOTED = 5  # words
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 _PIECE = re.compile(rf".{{1,{_SCOPE}}}(?:\n|\Z)|.{{{_SCOPE}}}", re.DOTALL)
@@ -76,8 +80,8 @@ def names_in(text: str, language: str) -> Iterator[Mention]:
             names, terms = _chinese(piece[0])
         elif language == "ja":
             names, terms = _japanese(piece[0])
-        elif language == "th":
-            names, terms = _thai(piece[0]), []
+        elif language in _UNSPACED_LANGUAGES:
+            names, terms = _unspaced(piece[0], language), []
         else:
             names, terms = _spaced(piece[0], language)
         at = piece.start()
@@ -124,32 +128,36 @@ def _chinese(text: str) -> NamesAndTerms:
     names: list[Span] = []
     units = [_NO_UNIT] * len(text)
     for run in _HAN_RUN.finditer(text):
-        sounds = (match.span() for match in _sounds().finditer(text, *run.span()))
-        sure = sorted({*places_in("zh", text, *run.span()), *sounds})
+        sure = _sure(text, *run.span())
         names += sure
         for start, end in _chunks(text, *run.span(), sure):
             units[start:end] = text[start:end]
             names += _of_chinese_chunk(text, start, end, sure)
-    repeated = _repeated("".join(units), (len(text), 3))
+    repeated = _repeated("".join(units), (len(text) + 1, 3))
     return names, [span for span in repeated if text[slice(*span)] not in cues_of("han").endings]
 
 
-def _chunks(text: str, start: int, end: int, sure: Sequence[Span]) -> Iterator[Span]:
-    """Yield the pieces of a run of Chinese characters between function words, which are part of no sure name."""
-    is_sure = {at for first, last in sure for at in range(first, last)}
-    first = at = start
+def _sure(text: str, start: int, end: int) -> list[Span]:
+    """Return the places, and the sounds of foreign names, in a run of Chinese characters.
+
+    A place that shares characters with another word, as 海地 does with 地区 in 沿海地区, is none.
+    """
+    within: set[int] = set()  # positions within a word
+    for at in range(start, end):
+        length = max(_length_of_ending(text, at, end), _length_of_separator(text, at, end))
+        within.update(range(at + 1, at + length))
+    spans = []
+    at = start
     while at < end:
-        separators = () if at in is_sure else _chinese_separators().get(text[at], ())
-        length = length_at(separators, text, at, end)
-        if length > 1 and (_length_of_ending(text, at, end) or _length_of_ending(text, at + length, end)):
-            length = 0  # a word of a name, as in 人民医院
+        length = place_at("zh", text, at, end)
+        if at in within or at + length in within:
+            length = 0
+        if not length and (sounds := _sounds().match(text, at, end)):
+            length = sounds.end() - at
         if length:
-            if at - first > 1:
-                yield first, at
-            first = at + length
+            spans.append((at, at + length))
         at += length or 1
-    if end - first > 1:
-        yield first, end
+    return spans
 
 
 @cache
@@ -157,17 +165,41 @@ def _sounds() -> re.Pattern[str]:
     return re.compile(f"[{''.join(sorted(cues_of('han').sounds))}]{{3,{_LONGEST_HAN}}}")
 
 
+def _chunks(text: str, start: int, end: int, sure: Sequence[Span]) -> Iterator[Span]:
+    """Yield the pieces of a run of Chinese characters between function words, which are part of no sure name."""
+    is_sure = {at for first, last in sure for at in range(first, last)}
+    first = at = start
+    while at < end:
+        ending, separator = _length_of_ending(text, at, end), _length_of_separator(text, at, end)
+        if at in is_sure or (separator > 1 and _length_of_ending(text, at + separator, end)):
+            at += 1
+        elif ending > 1:  # 共和国
+            at += ending
+        elif separator:
+            if at - first > 1:
+                yield first, at
+            at = first = at + separator
+        else:
+            at += 1
+    if end - first > 1:
+        yield first, end
+
+
 @cache
-def _chinese_separators() -> WordsByStart:
+def _separators() -> WordsByStart:
     common = (word for word in function_words("zh") if len(word) > 1 and _HAN_RUN.fullmatch(word))
     return words_by_start([*cues_of("han").separators, *common], 1)
+
+
+def _length_of_separator(text: str, at: int, end: int) -> int:
+    return length_at(_separators().get(text[at], ()), text, at, end)
 
 
 def _of_chinese_chunk(text: str, start: int, end: int, sure: Sequence[Span]) -> Iterator[Span]:
     for first, ending, last in _ended(text, start, end):
         near = (begin for begin, stop in sure if first <= begin <= stop <= ending + 1 and ending - stop <= _GAP)
         begin = next(near, first)
-        if begin < ending and 3 <= last - begin <= _LONGEST_HAN:
+        if begin + 2 <= ending and last - begin <= _LONGEST_HAN:
             yield begin, last
     is_person = text[start] in cues_of("han").surnames and end - start in (2, 3)
     if is_person or (_GLOSS.match(text, end) and end - start <= _LONGEST_HAN):
@@ -205,41 +237,46 @@ def _japanese(text: str) -> NamesAndTerms:
     for run in _HAN_OR_KATAKANA_RUN.finditer(text):
         start, end = run.span()
         units[start:end] = run[0]
-        names += places_in("ja", text, start, end)
-        names += (
-            (first, last) for first, ending, last in _ended(text, start, end) if first < ending and last - first >= 3
-        )
+        names += (place for place in places_in("ja", text, start, end) if not _continues_katakana(text, *place))
+        names += ((first, last) for first, ending, last in _ended(text, start, end) if first + 2 <= ending)
+        title = next((len(title) for title in cues_of("han").titles if text.endswith(title, start, end)), 0)
         is_topic = opens_sentence(text, start) and text.startswith(("は", "が"), end)
-        is_person = text.startswith(tuple(cues_of("han").titles), end)
-        if end - start > 1 and ((is_topic and end - start > 2) or is_person or _GLOSS.match(text, end)):
+        if title and 2 <= end - start - title <= 4:
+            names.append((start, end - title))
+        elif (end - start > 2 and is_topic) or text.startswith("さん", end) or _GLOSS.match(text, end):
             names.append((start, end))
-    return names, list(_repeated("".join(units), (len(text), 3)))
+    return names, list(_repeated("".join(units), (len(text) + 1, 3)))
 
 
-# --- Thai ------------------------------------------------------------------------------------------------------------
+def _continues_katakana(text: str, start: int, end: int) -> bool:
+    """Return True if a place is a part of a longer word in katakana, as タイ is of タイトル."""
+    return any(at > 0 and _TWO_KATAKANA.match(text, at - 1) for at in (start, end))
+
+
+# --- other scripts without spaces ------------------------------------------------------------------------------------
 
 
 @cache
-def _thai_separators() -> WordsByStart:
-    return words_by_start((word for word in function_words("th") if len(word) > 2), 1)
+def _separators_of(language: str) -> WordsByStart:
+    return words_by_start((word for word in function_words(language) if len(word) > 2), 1)
 
 
-def _thai(text: str) -> list[Span]:
+def _unspaced(text: str, language: str) -> list[Span]:
     """Return the places, and the names from a cue to the next space or function word."""
     names: list[Span] = []
-    before, ranks = cues_of("th").before, cues_of("th").ranks
-    cues = words_by_start([*before, *ranks], 1)
-    for run in _THAI_RUN.finditer(text):
+    before, ranks = cues_of(language).before, cues_of(language).ranks
+    cues, separators = words_by_start([*before, *ranks], 1), _separators_of(language)
+    for run in _UNSPACED_RUN.finditer(text):
         at, end = run.span()
-        names += places_in("th", text, at, end)
+        names += places_in(language, text, at, end)
         while at < end:
             cue = length_at(cues.get(text[at], ()), text, at, end)
-            if not cue:
+            if not cue or (text[at : at + cue] in ranks and at > run.start()):
                 at += 1
                 continue
             last = name = at + cue
-            while last < min(end, at + _LONGEST_THAI) and (
-                last < name + 2 or not length_at(_thai_separators().get(text[last], ()), text, last, end)
+            while last < min(end, at + _LONGEST_UNSPACED) and (
+                last < name + 2 or not length_at(separators.get(text[last], ()), text, last, end)
             ):
                 last += 1
             if last - name > 2:

@@ -1,7 +1,7 @@
 """Stage `recognise`: the mentions of a shard's documents, placed in passages and sentences (LinearRAG, section 3.1).
 
-A recogniser reads a whole document, so that the mentions do not depend on where passages are cut; each mention is then
-placed in the sentence in which it starts. The recogniser reads the plain text of a document in Markdown or HTML:
+A recogniser reads a whole document, in the language of most of its passages, so that the mentions do not depend on
+where passages are cut; each mention is then placed in the sentence in which it starts. The recogniser reads the plain text of a document in Markdown or HTML:
 surfaces come from the plain text, offsets refer to the original passage. A mention in the title belongs to every
 passage of the document. A subject of the text (kind `subject`, an empty span) is placed in the first sentence about it,
 and again in the first sentence of every later passage that is still about it.
@@ -44,7 +44,7 @@ def languages_of(documents: pa.Table, passages: pa.Table) -> list[str]:
     """Return the language of most passages of each document; empty if unknown."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     for document, language in zip(passages["document_id"].to_pylist(), passages["language"].to_pylist(), strict=True):
-        counts[document][language] += 1
+        counts[document][language] += 1 if language else 0
     most = {document: of_document.most_common(1)[0][0] for document, of_document in counts.items()}
     return [most.get(document, "") for document in documents["document_id"].to_pylist()]
 
