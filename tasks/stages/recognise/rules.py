@@ -1,10 +1,10 @@
 """Stage `recognise`: the mentions of a shard's documents, placed in passages and sentences (LinearRAG, section 3.1).
 
 A recogniser reads a whole document, in the language of most of its passages, so that the mentions do not depend on
-where passages are cut; each mention is then placed in the sentence in which it starts. The recogniser reads the plain text of a document in Markdown or HTML:
-surfaces come from the plain text, offsets refer to the original passage. A mention in the title belongs to every
-passage of the document. A subject of the text (kind `subject`, an empty span) is placed in the first sentence about it,
-and again in the first sentence of every later passage that is still about it.
+where passages are cut; each mention is then placed in the sentence in which it starts. The recogniser reads the plain
+text of a document in Markdown or HTML: surfaces come from the plain text, offsets refer to the original passage. A
+mention in the title belongs to every passage of the document. A subject of the text (kind `subject`, an empty span) is
+placed in the first sentence about it, and again in the first sentence of every later passage that is still about it.
 """
 
 from __future__ import annotations
