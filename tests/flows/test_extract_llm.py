@@ -133,6 +133,7 @@ def test_without_the_setting_nothing_is_extracted_and_nothing_asked(quick: Path)
         assert "extractor" not in snapshot.manifest.models
 
 
+@pytest.mark.slow
 def test_a_prompt_of_ones_own_is_another_extractor(quick: Path) -> None:
     (quick / "prompts").mkdir()
     with LlmServer() as server:
@@ -301,6 +302,7 @@ def test_the_budget_ends_a_run_and_the_next_pays_for_the_rest(quick: Path) -> No
         assert server.billed.paid_twice() == {}
 
 
+@pytest.mark.slow
 def test_a_backfill_by_batches_extracts_the_same(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(InlineExecutor, "wait", lambda self, _: None)
     with LlmServer() as server:
@@ -352,6 +354,7 @@ def test_a_plan_names_the_model_where_another_would_extract(quick: Path) -> None
     assert expected.stages["recognise"].made == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("refused", [False, True])
 def test_forgetting_a_document_takes_what_was_extracted_of_it(quick: Path, refused: bool) -> None:
     def spoils(received: Received) -> str | None:

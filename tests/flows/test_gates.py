@@ -179,6 +179,7 @@ def sources(place: Place) -> Place:
     return place
 
 
+@pytest.mark.slow
 def test_an_unmounted_source_is_refused_however_small_it_was(sources: Place) -> None:
     (sources.corpus / "news" / "rows.jsonl").unlink()
     message = sources.refused()

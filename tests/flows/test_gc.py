@@ -95,6 +95,7 @@ def test_a_reader_keeps_its_answers_over_fifty_refreshes_and_a_collection(
     readers_stay(quick, 50, monkeypatch)
 
 
+@pytest.mark.slow
 def test_a_collection_makes_no_later_build_do_more(quick: Path) -> None:
     root, rows = quick / "store", documents(8, words=110)
     build(settings(root, write_corpus(quick / "corpus.jsonl", rows)))

@@ -139,6 +139,7 @@ def test_a_refresh_asks_about_what_is_new_alone(quick: Path) -> None:
     assert mentions(quick / "anew") == mentions(quick / "store")
 
 
+@pytest.mark.slow
 def test_a_backfill_in_waves_makes_the_same(quick: Path) -> None:
     with LlmServer(answer=standard) as server:
         build(chosen(quick, ROWS, server))
@@ -147,6 +148,7 @@ def test_a_backfill_in_waves_makes_the_same(quick: Path) -> None:
     assert mentions(quick / "waves") == mentions(quick / "store")
 
 
+@pytest.mark.slow
 def test_a_backfill_may_ask_by_batches(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(InlineExecutor, "wait", lambda *_: None)
     with LlmServer(answer=standard) as server:
@@ -319,6 +321,7 @@ def test_a_plan_asks_nothing_and_bounds_what_the_build_asks(quick: Path) -> None
     assert expected.parts.made == outcome.parts_made  # this model finds what the rules do
 
 
+@pytest.mark.slow
 def test_a_plan_of_a_refresh_counts_the_new_documents_alone_and_knows_the_ledger(quick: Path) -> None:
     with LlmServer(answer=rules_answer) as server:
         build(chosen(quick, ROWS, server))

@@ -223,6 +223,7 @@ def test_of_two_contents_the_one_that_can_be_indexed_is_the_document(
     assert len(reasons) == 4
 
 
+@pytest.mark.slow
 def test_a_stage_that_fails_with_most_documents_is_itself_at_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +261,7 @@ def test_strict_takes_a_poisonous_document_for_a_refused_row(tmp_path: Path, mon
 # Too many failures
 
 
+@pytest.mark.slow
 def test_more_refused_rows_than_their_share_publish_nothing(tmp_path: Path) -> None:
     rows = documents(100)
     bad = {f"bad-{number}": ("no text", "") for number in range(11)}

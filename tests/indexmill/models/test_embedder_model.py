@@ -171,6 +171,7 @@ def test_offsets_are_of_characters_and_nothing_is_cut(embedder: OpenVINOEmbedder
     assert text[slice(*offsets[-1].tolist())] == "embedded"
 
 
+@pytest.mark.slow
 def test_a_huge_text_has_the_tokens_of_its_words(embedder: OpenVINOEmbedder) -> None:
     text = "wörds and words, " * 80_000  # more than is tokenised at once
     offsets = embedder.token_offsets([text])[0]
