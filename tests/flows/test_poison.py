@@ -74,7 +74,7 @@ def refused(root: Path) -> dict[str, tuple[str, str]]:
 STAGES = ["recognise", *(pytest.param(stage, marks=pytest.mark.slow) for stage in ("split", "embed", "bm25"))]
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("stage", STAGES)
 def test_documents_that_kill_workers_are_left_out_and_not_tried_again(
