@@ -324,6 +324,7 @@ def test_rows_of_a_killed_backfill_that_had_published_are_copied(expected: Expec
     assert outcome.vectors_made < fresh.vectors_made / 3
 
 
+@pytest.mark.slow
 def test_stopping_the_executor_ends_a_backfill_and_its_record(expected: Expected) -> None:
     class Stopping(InlineExecutor):
         calls = 0

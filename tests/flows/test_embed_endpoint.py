@@ -422,6 +422,7 @@ def test_commands_ask_the_endpoint_of_the_configuration(quick: Path, capsys: pyt
     assert "which is called only if you name it" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_gate_encodes_its_questions_once(quick: Path) -> None:
     rows = documents(8)
     questions = quick / "questions.jsonl"

@@ -310,6 +310,7 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flows.local.build_under_prefect", build_here)
 
 
+@pytest.mark.slow
 def test_the_command_rehearses_and_forgets(
     case: Case, quick: Path, inline: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

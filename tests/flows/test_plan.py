@@ -214,6 +214,7 @@ def test_runs_shows_the_plan_beside_what_came(chosen: dict[str, Any], quick: Pat
     assert "vectors_made" in out
 
 
+@pytest.mark.slow
 def test_a_build_is_held_to_its_plan_before_any_worker_starts(
     chosen: dict[str, Any], quick: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
