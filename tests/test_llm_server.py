@@ -38,6 +38,7 @@ def everything(faults: Faults, backwards: bool = False) -> tuple[dict[str, str],
     return answers, server
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_key")
 def test_the_same_seed_brings_the_same_faults_in_any_order_and_no_other_answers() -> None:
     faults = Faults(rates=RATES, seed=3, slow_seconds=0.02)

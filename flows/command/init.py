@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import click
@@ -10,9 +11,11 @@ import click
 from flows.command.shared import print_result
 from indexmill.command.options import CONFIGURATION_FILE, Options, common
 from indexmill.errors import BadInput, DiskFull, StoreNotWritable
+from indexmill.text.counted import counted
 from schemas.config.explained import explained_configuration
 from schemas.corpus import CorpusSettings
 from schemas.sources import is_url
+from tasks.stages.ingest.corpus_languages import languages_of_files
 from tasks.stages.ingest.lake_folders import format_at
 from tasks.stages.ingest.source_files import SourceFiles, find
 
@@ -27,7 +30,7 @@ def command(options: Options, folder: Path) -> None:
 
     With --corpus, no sample is written; a corpus that does not exist is refused, and the folder of a Delta or Iceberg
     table becomes an entry of corpus.sources. The paths of --corpus and --store are written relative to the file if they
-    are below FOLDER.
+    are below FOLDER. Some files are looked at: if they are not in English, a warning advises another encoder.
     """
     sample = not options.corpus
     formats = {path: format_at(str(Path(path).expanduser())) for path in options.corpus}
@@ -64,12 +67,29 @@ def command(options: Options, folder: Path) -> None:
         click.echo(f"warning: there are no corpus files under {path} yet", err=True)
     if listing.summary:
         click.echo(f"warning: {listing.summary}", err=True)
+    languages = languages_of_files(listing.files)
+    if others := _others(languages):
+        click.echo(
+            f"warning: {others}, and the default encoder reads English: choose an encoder for these languages with "
+            "embed.model, see docs/operations/encoders.md",
+            err=True,
+        )
     lines = [f"{path} is a table, and became an entry of corpus.sources" for path in tables]
     lines += [f"wrote {folder / name}" for name in sorted(files)]
     change_folder = "" if folder == Path() else f"cd {folder} && "
     lines.append(f"next: {change_folder}indexmill build" + (', then indexmill query "..."' if sample else ""))
     counts = {"files": len(listing.files), "files_passed_over": listing.files_passed_over}
-    print_result(options, {"folder": str(folder), "written": sorted(files), **counts}, lines)
+    seen = {"languages": dict(languages.most_common())}
+    print_result(options, {"folder": str(folder), "written": sorted(files), **counts, **seen}, lines)
+
+
+def _others(languages: Counter[str]) -> str:
+    """Describe the languages other than English that at least a tenth of the texts have; empty if there are none."""
+    total = languages.total()
+    others = [
+        f"{number} in {code}" for code, number in languages.most_common() if code != "en" and number * 10 >= total
+    ]
+    return f"of {counted(total, 'text')}, {' and '.join(others)}" if others else ""
 
 
 def _listing(paths: tuple[str, ...]) -> SourceFiles:

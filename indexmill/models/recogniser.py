@@ -25,7 +25,7 @@ from indexmill.text.canonical_names import canonical_name, canonical_words
 from indexmill.text.terms import UNSPACED
 
 Field = Literal["title", "text"]
-Kind = Literal["title", "subject", "name", "alias", "part", "work", "code", "date", "number"]
+Kind = Literal["title", "subject", "name", "alias", "part", "work", "code", "term", "date", "number"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,9 @@ class Mention:
     subject of the document, ``subject`` for an empty span from which on the text has a new subject (its ``name``),
     ``name`` for a proper name, ``alias`` for a variant of a name that has a standard form, ``part`` for a name inside a
     longer name (the owner in a possessive, a name without its rank), ``work`` for a quoted title, ``code`` for an
-    identifier or file name, ``date`` for a date and ``number`` for a number. Mentions may overlap. ``name`` is the
-    canonical name of the entity; None if it is derived from the span's text.
+    identifier or file name, ``term`` for a noun that is no name (in languages where capitals or spelling do not tell
+    them apart), ``date`` for a date and ``number`` for a number. Mentions may overlap. ``name`` is the canonical name
+    of the entity; None if it is derived from the span's text.
     """
 
     field: Field
@@ -48,15 +49,18 @@ class Mention:
 
 
 class Recogniser(Protocol):
-    """Finds the mentions of a document; a pure function of title and text."""
+    """Finds the mentions of a document; a pure function of title, text and language."""
 
     @property
     def fingerprint(self) -> str:
         """The inputs that determine the output: name, version, and digest of the underlying model."""
         ...
 
-    def recognise(self, title: str, text: str) -> list[Mention]:
-        """Find the mentions of title and text, sorted by field, start and end, without duplicates."""
+    def recognise(self, title: str, text: str, language: str = "") -> list[Mention]:
+        """Find the mentions of title and text, sorted by field, start and end, without duplicates.
+
+        language: a two-letter code (ISO 639-1); empty if unknown.
+        """
         ...
 
 
@@ -239,7 +243,7 @@ class RulesRecogniser:
 
     fingerprint = "rules/1"
 
-    def recognise(self, title: str, text: str) -> list[Mention]:
+    def recognise(self, title: str, text: str, language: str = "") -> list[Mention]:
         in_text: dict[tuple[int, int], Kind] = {}
         for start, end, kind in _text_spans(text):
             in_text.setdefault((start, end), kind)
@@ -354,7 +358,7 @@ def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
             if last - first > 1:
                 yield first, last, False
             start = word.start()
-    opens = _opens_sentence(text, start)
+    opens = opens_sentence(text, start)
     if opens:
         for word in _WORD.finditer(text, start, end):
             start = word.start()
@@ -371,7 +375,8 @@ def _cut(text: str, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
         yield start, end, opens
 
 
-def _opens_sentence(text: str, start: int) -> bool:
+def opens_sentence(text: str, start: int) -> bool:
+    """Return True if a word that starts here opens a sentence."""
     at = start - 1
     while at >= 0 and start - at < 12 and text[at] in " \t\"“”'‘’()[]*_-–—":
         at -= 1
@@ -560,7 +565,7 @@ class SpacyRecogniser:
             f"spacy-{version('spacy')}/{meta['lang']}_{meta['name']}/{meta['version']}/{_digest_of_folder(folder)}"
         )
 
-    def recognise(self, title: str, text: str) -> list[Mention]:
+    def recognise(self, title: str, text: str, language: str = "") -> list[Mention]:
         """Find the pipeline's entities, and the entire title; see ``Recogniser``."""
         kinds: dict[tuple[Field, int, int], Kind] = {
             ("title", mention.start, mention.end): mention.kind for mention in title_mentions(title)
@@ -605,7 +610,7 @@ class WordListRecogniser:
         self._names = sorted(set(names))
         self.fingerprint = "wordlist/" + "\0".join(self._names)
 
-    def recognise(self, title: str, text: str) -> list[Mention]:
+    def recognise(self, title: str, text: str, language: str = "") -> list[Mention]:
         fields: tuple[tuple[Field, str], ...] = (("title", title), ("text", text))
         mentions = [
             Mention(field, match.start(), match.end(), "title" if field == "title" and match[0] == title else "name")

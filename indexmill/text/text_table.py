@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from indexmill.text.printable import one_line
+from indexmill.text.printable import isolated, one_line
 from indexmill.text.terminal import PLAIN, TerminalStyle, display_width, fitted, padded
 
 
@@ -33,7 +33,9 @@ def table(
         cells = [[*row[:-1], fitted(row[-1], max(room, least))] for row in cells]
 
     def line(row: Sequence[str]) -> str:
-        parts = (padded(cell, width, right=right) for cell, width, right in zip(row, widths, numeric, strict=True))
+        parts = (
+            padded(isolated(cell), width, right=right) for cell, width, right in zip(row, widths, numeric, strict=True)
+        )
         return "  ".join(parts).rstrip()
 
     return "\n".join([style.bold(line(header)), *(line(row) for row in cells)])

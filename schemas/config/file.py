@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,14 @@ def load_configuration(path: Path | None, overrides: dict[str, Any] | None = Non
         return Configuration.model_validate(_merged(content, overrides or {}))
     except ValidationError as error:
         where = path if path is not None else "the settings"
-        wrong = mistakes(error, Configuration.model_json_schema())
+        wrong = mistakes(error, _schema())
         listed = wrong[0] if len(wrong) == 1 else "\n  ".join([f"{len(wrong)} settings are wrong", *wrong])
         raise ConfigurationError(f"{where}: {listed}") from error
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    return Configuration.model_json_schema()
 
 
 def _anchor_paths(content: dict[str, Any], folder: Path) -> None:

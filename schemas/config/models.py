@@ -112,7 +112,7 @@ class _Encoder(Settings):
     model: str = Field(
         _DEFAULT_ENCODER,
         min_length=1,
-        description="a path, or the name of an installed model; with openai, its name at the endpoint",
+        description="a path, or the name of a model that a package carries; with openai, its name at the endpoint",
     )
     backend: Literal["openvino", "torch", "openai"] = Field(
         "openvino",

@@ -45,7 +45,7 @@ def code_digest() -> str:
     root, reader = Path(__file__).resolve().parents[2], Path(indexmill.__file__).resolve().parents[1]
     hashed = hashlib.sha256()
     for folder, package in ((reader, "indexmill"), (root, "schemas"), (root, "storage"), (root, "tasks")):
-        for path in sorted((folder / package).rglob("*.py")):
+        for path in sorted(path for pattern in ("*.py", "*.yaml") for path in (folder / package).rglob(pattern)):
             name = path.relative_to(folder).as_posix().encode()
             hashed.update(name + b"\0" + hashlib.sha256(path.read_bytes()).digest())
     return hashed.hexdigest()

@@ -180,6 +180,7 @@ def test_sizes_of_blobs_are_those_of_this_moment(store: Store, count: int) -> No
     assert store.blob_sizes([]) == {}
 
 
+@pytest.mark.slow
 def test_a_limit_slows_files_and_changes_none(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "vectors"
     path.write_bytes(os.urandom(1000) * 10_000)

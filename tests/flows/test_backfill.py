@@ -140,6 +140,7 @@ def test_a_finished_backfill_has_nothing_to_do(expected: Expected) -> None:
     assert not build(chosen).published
 
 
+@pytest.mark.slow
 def test_waves_are_told_with_their_pace_and_those_that_were_done(expected: Expected) -> None:
     chosen = expected.settings("told")
     stopped(chosen, Waves(2), stages=2 + 2 * len(STAGES) + 2)  # in the third wave
@@ -323,6 +324,7 @@ def test_rows_of_a_killed_backfill_that_had_published_are_copied(expected: Expec
     assert outcome.vectors_made < fresh.vectors_made / 3
 
 
+@pytest.mark.slow
 def test_stopping_the_executor_ends_a_backfill_and_its_record(expected: Expected) -> None:
     class Stopping(InlineExecutor):
         calls = 0
@@ -410,6 +412,7 @@ def test_the_real_command_ends_at_every_signal_and_goes_on_where_it_was(
     assert not build(settings(tmp_path / "store", expected.corpus)).published
 
 
+@pytest.mark.slow
 def test_stages_are_named_after_their_wave_or_the_version_that_they_are_for(expected: Expected) -> None:
     titles: list[str] = []
 

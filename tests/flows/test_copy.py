@@ -128,6 +128,7 @@ def test_bytes_that_decay_after_their_check_are_not_published(
     assert refs.newest(open_folder(target)) is None
 
 
+@pytest.mark.slow
 def test_a_copy_that_dies_leaves_no_version_and_the_next_one_goes_on(
     versions: Versions, store: FolderStore, target: Path
 ) -> None:

@@ -228,6 +228,7 @@ def test_faults_of_the_endpoint_change_no_row(quick: Path) -> None:
         assert server.billed.paid_twice() == {}
 
 
+@pytest.mark.slow
 def test_the_budget_ends_a_run_and_the_next_pays_for_the_rest(quick: Path) -> None:
     with LlmServer(answer=answer) as server:
         build(chosen(quick, ROWS, server, resolve={"description": {"enabled": False}}, extract={"enabled": True}))

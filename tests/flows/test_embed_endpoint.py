@@ -177,6 +177,7 @@ def test_what_passes_is_tried_again_and_the_index_is_that_of_a_calm_night(quick:
         assert any(counts.get("embed_retries") for counts in end.report["stages"].values())  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_is_gone_ends_the_run_and_the_next_goes_on(quick: Path) -> None:
     rows = documents(20)
     with LlmServer(embeddings=Embeddings(rule=lambda number, texts: "503" if number > 6 else None)) as server:
@@ -214,6 +215,7 @@ def test_a_budget_of_money_needs_a_price_for_the_encoder(quick: Path) -> None:
 # Texts and answers that are of no use
 
 
+@pytest.mark.slow
 def test_a_document_whose_text_is_refused_is_quarantined_and_the_rest_is_published(quick: Path) -> None:
     rows = documents(12)
     title, text = rows["doc-0005"]
@@ -277,6 +279,7 @@ def test_a_hostile_answer_is_refused_before_anything_is_made(quick: Path, kind: 
         assert server.embeddings.calls == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["nan", "too-few", "foreign", "zero"])
 def test_a_text_that_never_gets_a_vector_is_told_apart_from_the_others(quick: Path, kind: str) -> None:
     rows = {**documents(8), "doc-0003": ("Odd", "Ada Marl counted a zorkmid.")}
@@ -419,6 +422,7 @@ def test_commands_ask_the_endpoint_of_the_configuration(quick: Path, capsys: pyt
     assert "which is called only if you name it" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_gate_encodes_its_questions_once(quick: Path) -> None:
     rows = documents(8)
     questions = quick / "questions.jsonl"
@@ -482,6 +486,7 @@ def test_a_plan_bounds_what_families_have_yet_to_write(quick: Path, capsys: pyte
 # What stays, and who else asks
 
 
+@pytest.mark.slow
 def test_forgetting_a_document_forgets_every_vector_in_the_ledger_but_that_of_no_text(quick: Path) -> None:
     rows = documents(10)
     with LlmServer() as server:

@@ -285,6 +285,7 @@ def test_unpublished_parts_that_cannot_hold_it_are_not_made_again(quick: Path, f
     assert places_of(root, "doc-0002") == {}
 
 
+@pytest.mark.slow
 def test_a_forgetting_equals_a_store_that_never_saw_the_document(quick: Path) -> None:
     rows = documents(12, words=110)
     chosen = settings(quick / "store", write_corpus(quick / "corpus.jsonl", rows))
@@ -309,6 +310,7 @@ def inline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flows.local.build_under_prefect", build_here)
 
 
+@pytest.mark.slow
 def test_the_command_rehearses_and_forgets(
     case: Case, quick: Path, inline: None, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -70,6 +70,7 @@ def test_a_full_disk_can_be_collected(disk: Path, root: Path, capsys: pytest.Cap
     assert set_aside(root) == reserve.RESERVE
 
 
+@pytest.mark.slow
 def test_a_document_is_forgotten_on_a_full_disk(disk: Path, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     fill(disk)
     assert main(["forget", "doc-0003", "--yes", "--store", str(root)]) == 0, capsys.readouterr().err

@@ -179,6 +179,7 @@ def sources(place: Place) -> Place:
     return place
 
 
+@pytest.mark.slow
 def test_an_unmounted_source_is_refused_however_small_it_was(sources: Place) -> None:
     (sources.corpus / "news" / "rows.jsonl").unlink()
     message = sources.refused()
@@ -457,6 +458,7 @@ def test_the_next_build_of_the_same_corpus_is_refused_again_and_makes_nothing(ke
     assert not publish_candidate(open_folder(kept.root), again.run_id).published
 
 
+@pytest.mark.slow
 def test_a_candidate_that_another_version_overtook_is_not_published(kept: Place) -> None:
     refused = kept.last
     kept.build(minerals() | {"new": ("New", "Esme Quill left.")})

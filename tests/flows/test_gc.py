@@ -95,6 +95,7 @@ def test_a_reader_keeps_its_answers_over_fifty_refreshes_and_a_collection(
     readers_stay(quick, 50, monkeypatch)
 
 
+@pytest.mark.slow
 def test_a_collection_makes_no_later_build_do_more(quick: Path) -> None:
     root, rows = quick / "store", documents(8, words=110)
     build(settings(root, write_corpus(quick / "corpus.jsonl", rows)))
@@ -246,6 +247,7 @@ def test_all_at_once_is_refused_where_a_lost_run_may_still_write(
     assert main(options) == 0
 
 
+@pytest.mark.slow
 def test_a_build_goes_on_after_a_version_that_was_withdrawn(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Readers, `status` and a rollback have the one before, and a build takes the next number."""
     root, rows = quick / "store", documents(6, words=60)

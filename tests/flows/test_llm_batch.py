@@ -54,6 +54,7 @@ def report(store: Path) -> dict[str, Any]:
     return last.end.report["stages"]["lsh_summaries"]  # type: ignore[index, return-value, call-overload]
 
 
+@pytest.mark.slow
 def test_a_backfill_by_batches_makes_the_index_of_direct_calls(tmp_path: Path, server: LlmServer) -> None:
     for name in ("direct", "batch"):
         (tmp_path / name).mkdir()

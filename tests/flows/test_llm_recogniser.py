@@ -139,6 +139,7 @@ def test_a_refresh_asks_about_what_is_new_alone(quick: Path) -> None:
     assert mentions(quick / "anew") == mentions(quick / "store")
 
 
+@pytest.mark.slow
 def test_a_backfill_in_waves_makes_the_same(quick: Path) -> None:
     with LlmServer(answer=standard) as server:
         build(chosen(quick, ROWS, server))
@@ -147,6 +148,7 @@ def test_a_backfill_in_waves_makes_the_same(quick: Path) -> None:
     assert mentions(quick / "waves") == mentions(quick / "store")
 
 
+@pytest.mark.slow
 def test_a_backfill_may_ask_by_batches(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(InlineExecutor, "wait", lambda *_: None)
     with LlmServer(answer=standard) as server:
@@ -211,6 +213,7 @@ def test_a_document_that_gives_orders_changes_no_other_documents_names(quick: Pa
     assert {row["name"] for row in after if row["document_id"] == "doc-9999"} == {"foo", "notes"}
 
 
+@pytest.mark.slow
 def test_faults_of_the_endpoint_change_no_name(quick: Path) -> None:
     rates = {"429-seconds": 0.1, "500": 0.1, "drop-billed": 0.1, "not-json": 0.15, "truncated": 0.15, "fenced": 0.2}
     with LlmServer(answer=standard) as server:
@@ -235,6 +238,7 @@ def test_the_budget_ends_a_run_and_the_next_pays_for_the_rest(quick: Path) -> No
         assert server.billed.paid_twice() == {}
 
 
+@pytest.mark.slow
 def test_where_a_prompt_is_refused_the_rules_stand_in_until_it_is_tried_again(quick: Path) -> None:
     def spoils(received: Received) -> str | None:
         return "not-json" if b"doc-marker" in received.body else None
@@ -319,6 +323,7 @@ def test_a_plan_asks_nothing_and_bounds_what_the_build_asks(quick: Path) -> None
     assert expected.parts.made == outcome.parts_made  # this model finds what the rules do
 
 
+@pytest.mark.slow
 def test_a_plan_of_a_refresh_counts_the_new_documents_alone_and_knows_the_ledger(quick: Path) -> None:
     with LlmServer(answer=rules_answer) as server:
         build(chosen(quick, ROWS, server))

@@ -33,6 +33,7 @@ class OtherMachine(InlineExecutor):
             yield from super().run([call], **options)
 
 
+@pytest.mark.slow
 def test_workers_of_a_bucket_get_no_path_of_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = write_corpus(tmp_path / "corpus.jsonl", documents(8))
     monkeypatch.setenv("INDEXMILL_CACHE", str(tmp_path / "cache"))

@@ -219,6 +219,7 @@ def test_a_forgotten_document_is_in_no_answer_and_no_summary(quick: Path) -> Non
         assert last.manifest == build(chosen(quick / "fresh", rows, server)).manifest
 
 
+@pytest.mark.slow
 def test_a_passage_that_gives_orders_changes_its_own_summaries_alone(quick: Path) -> None:
     rows = documents(40)
     title, text = rows["doc-0011"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,6 +80,7 @@ def stages(draw: st.DrawFn) -> StageAtWork:
     return stage
 
 
+@pytest.mark.slow
 @given(some=st.lists(stages(), min_size=1, max_size=4), columns=st.integers(1, 200), now=st.floats(30, 1e6))
 def test_no_line_is_wider_than_the_terminal_and_colours_change_no_character(
     some: list[StageAtWork], columns: int, now: float

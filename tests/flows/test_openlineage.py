@@ -123,6 +123,7 @@ def test_events_hold_no_text_and_no_id_of_a_document(chosen: dict[str, Any], mon
         assert text not in said
 
 
+@pytest.mark.slow
 def test_a_refused_run_fails_with_its_reason_and_an_interrupted_one_aborts(
     chosen: dict[str, Any], quick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

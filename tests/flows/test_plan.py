@@ -159,6 +159,7 @@ def test_the_command_prints_one_object(chosen: dict[str, Any], quick: Path, run:
     assert json.loads((quick / "plan.json").read_bytes()) == told
 
 
+@pytest.mark.slow
 def test_the_command_tells_people_what_and_why(chosen: dict[str, Any], quick: Path, run: Run) -> None:
     with Path(chosen["corpus"]["paths"][0]).open("a") as corpus:
         corpus.write("not json\n")
@@ -213,6 +214,7 @@ def test_runs_shows_the_plan_beside_what_came(chosen: dict[str, Any], quick: Pat
     assert "vectors_made" in out
 
 
+@pytest.mark.slow
 def test_a_build_is_held_to_its_plan_before_any_worker_starts(
     chosen: dict[str, Any], quick: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +229,7 @@ def test_a_build_is_held_to_its_plan_before_any_worker_starts(
     assert runs.list_runs(open_folder(chosen["store"]))[-1].state == "refused"
 
 
+@pytest.mark.slow
 def test_what_a_family_asks_of_a_model_is_priced_and_held_against_the_most_it_may_cost(
     chosen: dict[str, Any], quick: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

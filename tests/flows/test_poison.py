@@ -74,7 +74,7 @@ def refused(root: Path) -> dict[str, tuple[str, str]]:
 STAGES = ["recognise", *(pytest.param(stage, marks=pytest.mark.slow) for stage in ("split", "embed", "bm25"))]
 
 
-@pytest.mark.end_to_end
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("stage", STAGES)
 def test_documents_that_kill_workers_are_left_out_and_not_tried_again(
@@ -223,6 +223,7 @@ def test_of_two_contents_the_one_that_can_be_indexed_is_the_document(
     assert len(reasons) == 4
 
 
+@pytest.mark.slow
 def test_a_stage_that_fails_with_most_documents_is_itself_at_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,6 +261,7 @@ def test_strict_takes_a_poisonous_document_for_a_refused_row(tmp_path: Path, mon
 # Too many failures
 
 
+@pytest.mark.slow
 def test_more_refused_rows_than_their_share_publish_nothing(tmp_path: Path) -> None:
     rows = documents(100)
     bad = {f"bad-{number}": ("no text", "") for number in range(11)}

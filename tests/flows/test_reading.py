@@ -276,6 +276,7 @@ def reading_of(folder: Folder) -> ReadingRecord:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tables", ["files", "rows", "refused"])
 def test_a_damaged_reading_is_made_anew(folder: Folder, tables: str) -> None:
     folder.write("rows.jsonl", "no json\n")
@@ -342,6 +343,7 @@ def test_a_refused_row_of_a_query_without_a_cursor_is_no_document(folder: Folder
     assert (second.documents, second.quarantined) == (12, 2)
 
 
+@pytest.mark.slow
 def test_a_run_records_no_password_of_a_place(folder: Folder) -> None:
     place = {"kind": "plugin", "class": f"{__name__}:Locked", "options": {"user": "esme", "api_token": "cl0se-kept"}}
     folder.chosen["corpus"]["sources"] = [place]
@@ -560,6 +562,7 @@ def test_a_local_file_that_is_written_while_it_is_read_is_read_again(
     assert folder.read == (0, 12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["slow.md", "slow.ipynb"])
 @pytest.mark.parametrize("reason", ["too-slow", "reader-failed"])
 def test_a_file_that_this_machine_could_not_read_is_tried_once_in_each_night(

@@ -428,6 +428,7 @@ def test_the_cache_restores_what_a_bucket_has_lost(bucket: Bucket, root: Path, q
     assert all(verify(StoreReader(bucket.url), version).ok for version in (1, 2))
 
 
+@pytest.mark.slow
 def test_a_bucket_without_versions_is_no_copy(bucket: Bucket) -> None:
     with pytest.raises(BadInput, match="neither a store nor an exported snapshot"):
         open_copy(f"{bucket.url}/elsewhere")
@@ -474,6 +475,7 @@ def test_without_a_copy_a_damaged_record_is_named(root: Path, versions: Versions
         repair(root)
 
 
+@pytest.mark.slow
 def test_a_record_of_another_store_or_of_one_that_forgot_less_is_not_taken(
     root: Path, mirror: Path, versions: Versions, quick: Path
 ) -> None:

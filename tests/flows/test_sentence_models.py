@@ -145,6 +145,7 @@ def test_vectors_are_cut_on_both_sides(tmp_path: Path, corpus: Path, make: str, 
         build(chosen(tmp_path / "store", corpus, model, backend=backend, dimensions=999))
 
 
+@pytest.mark.slow
 def test_a_model_that_openvino_does_not_run_is_refused_before_anything_is_built(tmp_path: Path, corpus: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"set embed\.backend to torch"):
         build(chosen(tmp_path / "store", corpus, saved("last", tmp_path / "models")))

@@ -194,7 +194,7 @@ def server_is_gone(client: Client, run: str) -> bool:
 
 
 @pytest.mark.end_to_end
-@pytest.mark.parametrize("client", ["here", "elsewhere"], indirect=True)
+@pytest.mark.parametrize("client", ["here", pytest.param("elsewhere", marks=pytest.mark.slow)], indirect=True)
 def test_two_workers_stay_within_one_budget(client: Client) -> None:
     quota = on(client, "one-budget", budget_tokens=600)
     calls = [Call(f"one-budget-{n}", ask_here, (quota.of("s"), 40, 10, 10)) for n in range(4)]

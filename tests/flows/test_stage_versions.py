@@ -32,6 +32,7 @@ def digests(store: Path, version: int) -> dict[str, str]:
         return {artifact.name: artifact.digest for artifact in snapshot.manifest.artifacts}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("api_key")
 def test_passages_that_gain_sections_are_neither_embedded_nor_asked_about_again(
     quick: Path, monkeypatch: pytest.MonkeyPatch

@@ -48,6 +48,7 @@ class Refusing:
         return "refusal" if received.prompt in self.prompts else None
 
 
+@pytest.mark.slow
 def test_a_model_that_fails_at_every_prompt_publishes_nothing(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with LlmServer(faults=Faults(rule=lambda _: "refusal")) as server:
         plain = chosen(quick, server)
@@ -91,6 +92,7 @@ def test_a_few_stand_ins_are_published_and_told_everywhere(quick: Path, capsys: 
         assert read_status(store, time.time()).stand_ins == found.stand_ins
 
 
+@pytest.mark.slow
 def test_more_than_the_share_is_refused_and_may_be_allowed(quick: Path) -> None:
     with LlmServer(faults=Faults(rule=Refusing(FEW + 1))) as server:
         plain = chosen(quick, server)

@@ -145,6 +145,7 @@ def stranger(held: Held, user: int | None, files: list[str]) -> dict[str, str]:
     return found
 
 
+@pytest.mark.slow
 def test_whatever_listens_wants_a_certificate_or_a_password(held: Held) -> None:
     ports = held.listening()
     secured = [port for port in ports if _wants_a_certificate(port)]

@@ -65,6 +65,7 @@ def test_a_build_killed_at_any_boundary_is_whole_or_absent_and_the_next_one_ends
     assert published >= 3  # killed after the ref, before the lease was given back
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["enospc", "eio", "short"])
 def test_a_build_that_meets_a_failing_disk_anywhere_loses_nothing(
     quick: Path, total: tuple[int, str], mode: str

@@ -12,6 +12,7 @@ import gc
 import itertools
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -29,6 +30,7 @@ from tasks.stages.extract.extraction_tables import MentionTexts
 from tasks.stages.extract.extractive import extract_all
 from tasks.stages.ingest.documents import SourceRow, document_of
 from tasks.stages.ingest.formats import front_matter, notebook, title_filter
+from tasks.stages.recognise.names_by_language import RulesByLanguage
 from tasks.stages.recognise.rules import recognise
 from tasks.stages.recognise.subjects import subjects_of
 from tasks.stages.split.split import split
@@ -51,6 +53,10 @@ def _split(text: str, markup: str) -> None:
 
 def _subjects(text: str) -> None:
     subjects_of("The Bridge", text, RulesRecogniser().recognise("The Bridge", text))
+
+
+def _names(language: str, text: str) -> None:
+    RulesByLanguage().recognise("", text, language)
 
 
 def _answer(text: str) -> None:
@@ -78,6 +84,7 @@ FUNCTIONS: dict[str, Callable[[str], object]] = {
     "sentences": segments,
     "words of prose": prose_words,
     "names": lambda text: RulesRecogniser().recognise("", text),
+    **{f"names ({language})": partial(_names, language) for language in ("ar", "de", "ja", "th", "tr", "zh")},
     "subjects": _subjects,
     "terms": lambda text: Analyser().terms(text),  # a new analyser has an empty cache
     "words": canonical_words,
@@ -160,6 +167,21 @@ UNITS = [
         "a::b",
         "aB",
         "AbCd",
+    ),
+    *(
+        "国",
+        "的国",
+        "大学",
+        "阿国",
+        "アイ",
+        "夏は",
+        "เมือง",
+        "เมืองใน",
+        "مدينة ",
+        "مدينة و ",
+        "İa'da ",
+        "Der Bonn ",
+        "von der Firma ",
     ),
     *("x()", "--a ", "0x", "a.b.c", "a. ", "a! ", "a? A", "Foo (", "((", "is ", "Foo is ", " ,", "Foo known as "),
 ]

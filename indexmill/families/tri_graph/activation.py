@@ -89,6 +89,7 @@ def activate(
     threshold = setting.activation_threshold if setting.pruning else 0.0  # for this iteration
     active = _linked(linked)
     frontier, carried = active.pairs, active.scores
+    unrelated = graph.unrelated(vectors)
     strongest = np.zeros(len(linked))  # similarity of the best sentence of the first iteration
     for hop in range(setting.hops if setting.activation else 0):
         if hop:
@@ -108,7 +109,8 @@ def activate(
             break
         touched = distinct(sentences)
         asking, _ = parts(touched)
-        similarity = np.maximum(products(graph.sentences, vectors, touched).astype(np.float64), 0.0)
+        similarity = products(graph.sentences, vectors, touched).astype(np.float64) - unrelated[asking]
+        similarity = np.maximum(similarity, 0.0)
         if not hop:
             (first,) = changes(asking).nonzero()
             strongest[asking[first]] = np.maximum(np.maximum.reduceat(similarity, first), LEAST)

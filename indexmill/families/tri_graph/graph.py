@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from indexmill.families.tri_graph.parameters import PAPER, TriGraphParameters
+from indexmill.retrieve.centre import Centre
 from indexmill.retrieve.matrices import Integers, Matrices, Rows, Scores
 from indexmill.retrieve.mention_matrices import mention_links_of
 from indexmill.retrieve.passage_vectors import PassageVectors
@@ -27,7 +28,7 @@ class TriGraphArrays:
     finds entities by canonical name. name_rows: the entities that have a name vector, ascending (None for all).
     name_vectors: the vectors of their names; other names are not removed from the question's vector. sentence_passage:
     ``(n_sentences,)``, ascending, the passage of each sentence; without it, entities above `widest_entity` pass nothing
-    on. near: finds the nearest passages; None to find them only by their vectors.
+    on. near: finds the nearest passages; None to find them only by their vectors. centre: see ``centre_of``.
     """
 
     passages: Sequence[Vectors]
@@ -39,6 +40,7 @@ class TriGraphArrays:
     sentence_passage: Integers | None = None
     parameters: TriGraphParameters = field(default_factory=TriGraphParameters)
     near: PassageVectors | None = None
+    centre: Centre | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", preset(self.parameters, PAPER))
@@ -46,6 +48,13 @@ class TriGraphArrays:
     def rarity(self, entities: Rows) -> Scores:
         """Return the weights of some entities; 1 if rarity is off."""
         return self.matrices.rarity(entities) if self.parameters.rarity else np.ones(len(entities))
+
+    def unrelated(self, vectors: Vectors) -> Scores:
+        """Return the mean similarity of each vector to unrelated texts; 0 if similarities are not relative."""
+        if self.centre is None or not self.parameters.relative:
+            return np.zeros(len(vectors))
+        mean: Scores = np.vecdot(vectors, self.centre).astype(np.float64)
+        return mean
 
 
 def matrices_of(artifacts: Artifacts) -> Matrices:

@@ -13,6 +13,7 @@ from indexmill.families.tri_graph.explanations import Explanations
 from indexmill.families.tri_graph.graph import matrices_of
 from indexmill.families.tri_graph.parameters import TriGraphParameters
 from indexmill.families.tri_graph.search import TriGraph
+from indexmill.retrieve.centre import centre_of
 from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.entity_names import names_of
 from indexmill.retrieve.mention_matrices import mention_links_of
@@ -39,6 +40,7 @@ def open_tri_graph(artifacts: Artifacts) -> TriGraph:
         sentence_passage=links.sentence_passage,
         parameters=parameters_of(artifacts, "tri_graph", TriGraphParameters),
         near=passage_vectors_of(artifacts),
+        centre=centre_of(artifacts),
     )
 
 

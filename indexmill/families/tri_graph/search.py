@@ -16,7 +16,8 @@ Our choices where the paper is silent or ambiguous (figures: ``docs/measurements
 - *Rarity.* Frequent entities say little. The rarity of an entity in n documents is 1 / ln(e - 1 + n). An entity's
   score is multiplied by its rarity to start the walk (eqs. 6, 7), and by the rarity's square root to spread (eq. 5).
 - *Similarity* (eq. 4) is relative to the most similar sentence of the question's own entities, so that one threshold
-  suits every embedder and every phrasing.
+  suits every phrasing. Where an encoder's vectors are all similar, the similarity of unrelated texts is subtracted from
+  both (``indexmill.retrieve.centre``), so that it suits every encoder.
 - *The open question.* The names in a question pull its vector towards the named entities. The vector's projection on
   the span of the names' vectors is therefore reduced: by ``bridge_residual`` in eq. 4, and by ``rank_residual`` when
   passages are compared with the question.
@@ -140,8 +141,9 @@ class TriGraph(TriGraphArrays):
         pairs, scores = rank(self, active, near, similarities, most, allowed)
         asking, rows = parts(pairs)
         if setting.agreement:
-            relevance = products(self.passages, without(vectors, named, setting.rank_residual), pairs)
-            strongest = np.maximum.reduceat(relevance, asking.searchsorted(questions)).astype(np.float64)
+            opened = without(vectors, named, setting.rank_residual)
+            relevance = products(self.passages, opened, pairs) - self.unrelated(opened)[asking]
+            strongest = np.maximum.reduceat(relevance, asking.searchsorted(questions))
             relative = relevance / np.maximum(strongest, LEAST)[asking]
             scores = scores * np.maximum(relative, LEAST) ** setting.agreement
         missing = k - np.bincount(asking)

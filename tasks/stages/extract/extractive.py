@@ -32,7 +32,7 @@ from tasks.stages.split.plain import TEXTS
 FINGERPRINT: Mapping[str, Any] = {"backend": "extractive", "version": 1}
 """The key of the extraction, besides its inputs. Raise the version whenever the extraction changes."""
 
-_TYPES = ("work", "code", "name", "title", "part", "alias")
+_TYPES = ("work", "code", "name", "title", "part", "alias", "term")
 """Kinds of mentions, the most informative first. An entity's type is the first of these kinds among its mentions."""
 
 _WORDS, _LONGEST_WORDING = 8, 80  # the maximum words and characters of a relation

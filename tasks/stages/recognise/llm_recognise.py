@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from indexmill.models.llm import Request
-from indexmill.models.recogniser import Mention, RulesRecogniser
+from indexmill.models.recogniser import Mention
 from indexmill.store.canonical import canonical_json
 from schemas.tables import MENTIONS, STAND_INS
 from tasks.core.estimate import Estimate, Expected, LlmUse, Range
@@ -29,7 +29,8 @@ from tasks.llm.ask import LlmAccess, ask
 from tasks.llm.llm_recogniser import TASK, DocumentRange, LlmRecogniser
 from tasks.llm.prompt_results import AskResult, ModelAnswer
 from tasks.stages.recognise import rules
-from tasks.stages.recognise.rules import RecogniserSettings, mentions_of, place_mentions
+from tasks.stages.recognise.names_by_language import RulesByLanguage
+from tasks.stages.recognise.rules import RecogniserSettings, languages_of, mentions_of, place_mentions
 from tasks.stages.resolve.name_counts import UNLINKED_KINDS
 from tasks.stages.split.plain import TEXTS, changed_texts
 
@@ -76,21 +77,24 @@ def requests_of(documents: pa.Table, recogniser: LlmRecogniser) -> Iterator[list
 
 
 def find_mentions(
-    documents: pa.Table, recogniser: LlmRecogniser, ask_all: Callable[[Sequence[Request]], list[AskResult]]
+    documents: pa.Table,
+    languages: Sequence[str],
+    recogniser: LlmRecogniser,
+    ask_all: Callable[[Sequence[Request]], list[AskResult]],
 ) -> MentionResult:
-    """Find the mentions in some documents, with one request per piece of a document."""
+    """Find the mentions in some documents, with one request per piece of a document. languages: of each document."""
     questions = list(requests_of(documents, recogniser))
     requests = [request for of_document in questions for _, request in of_document]
     results = iter(ask_all(requests) if requests else [])
     result = MentionResult([], [], Counter())
-    for of_document, (document_id, title, text) in zip(questions, _rows(documents), strict=True):
+    for of_document, language, (document_id, title, text) in zip(questions, languages, _rows(documents), strict=True):
         answers = [(piece, next(results)) for piece, _ in of_document]
         values = [(piece, answer.value) for piece, answer in answers if isinstance(answer, ModelAnswer)]
         if len(values) == len(answers):
             mentions, counts = recogniser.mentions(title, text, values)
             result.counts.update(counts)
         else:
-            mentions = RulesRecogniser().recognise(title, text)
+            mentions = RulesByLanguage().recognise(title, text, language)
             result.by_rules.append(document_id)
         result.mentions.append(mentions)
     result.counts["documents_by_rules"] += len(result.by_rules)
@@ -107,7 +111,7 @@ def _compute(part: Part[LlmRecogniseSettings]) -> Outputs:
     def find(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> pa.Table:
         nonlocal result
         ask_all = partial(ask, part.store, part.settings.asking, run_id=part.job.run_id, counts=part.counts)
-        result = find_mentions(documents, part.settings.recogniser, ask_all)
+        result = find_mentions(documents, languages_of(documents, passages), part.settings.recogniser, ask_all)
         return place_mentions(documents, passages, sentences, result.mentions)
 
     mentions, changed = mentions_of(part, find, again=BY_RULES)
@@ -135,7 +139,7 @@ def estimate(part: Part[LlmRecogniseSettings], expected: Expected) -> Estimate:
     look_up = LedgerAnswers(part.store, recogniser.llm)
 
     def find(documents: pa.Table, passages: pa.Table, sentences: pa.Table) -> pa.Table:
-        result = find_mentions(documents, recogniser, look_up)
+        result = find_mentions(documents, languages_of(documents, passages), recogniser, look_up)
         by_rules.extend(result.by_rules)
         placed = place_mentions(documents, passages, sentences, result.mentions)
         unasked = pc.is_in(placed["kind"], pa.array(UNLINKED_KINDS))  # a model returns no dates or numbers
@@ -173,6 +177,7 @@ def _use(model: str, requests: Sequence[Request]) -> LlmUse:
 STAGE = Stage(
     "recognise",
     version=rules.STAGE.version,
+    libraries=rules.STAGE.libraries,
     compute=_compute,
     estimate=estimate,
     requests=_requests,

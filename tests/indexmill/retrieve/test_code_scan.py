@@ -31,6 +31,7 @@ def rows_of(seed: int, count: int, spread: float = 1.0) -> np.ndarray:
     return (rows / np.linalg.norm(rows, axis=1)[:, None]).astype(np.float32)
 
 
+@pytest.mark.slow
 @given(
     st.integers(0, 1 << 30),
     st.integers(1, 40),

@@ -359,6 +359,7 @@ def test_fused_hands_settings_on_to_what_it_combines(snapshot: Snapshot) -> None
         snapshot.retrieve("Who?", parameters={"tri_graph": 0, "tri_graph.damping": 0.85})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["community_tree", "heterograph", "lsh_tree", "tri_graph"])
 def test_titles_count_wherever_the_nearest_passages_do_but_not_in_the_papers(snapshot: Snapshot, method: str) -> None:
     asked = questions(snapshot)

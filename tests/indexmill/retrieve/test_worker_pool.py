@@ -149,6 +149,7 @@ def test_a_manifest_and_an_exported_folder_have_helpers_too(
             assert {hit.version for hits in answers(opened) for hit in hits} == {None}
 
 
+@pytest.mark.slow
 def test_a_relative_path_is_that_of_the_moment(
     store: Path, alone: list[list[Hit]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -262,6 +263,7 @@ def test_a_snapshot_that_helpers_cannot_open_is_told(store: Path, alone: list[li
         assert answers(snapshot) == alone
 
 
+@pytest.mark.slow
 def test_names_are_encoded_by_the_one_that_asks(
     helped: Snapshot, alone: list[list[Hit]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

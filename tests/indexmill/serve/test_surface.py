@@ -153,6 +153,7 @@ def test_a_question_may_hold_any_character(server: Serving) -> None:
         assert server.client.post("/retrieve", json={**ASKED, "question": question}).status_code == 200
 
 
+@pytest.mark.slow
 def test_huge_and_mislabelled_bodies(server: Serving) -> None:
     assert "4,096 bytes" in failed(server.client.post("/retrieve", json={"question": "x" * 5000}), 413, "too_large")
     chunks = iter([b'{"question": "', *[b"x" * 1000] * 8])

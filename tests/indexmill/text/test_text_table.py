@@ -32,3 +32,7 @@ def test_columns_align(rows: list[list[str]]) -> None:
     first = [display_width(line) for line in table(["first"], [[row[0].rstrip()] for row in rows]).split("\n")]
     marked = table(["first", "second"], [[row[0].rstrip(), "|"] for row in rows]).split("\n")
     assert [display_width(line.removesuffix("|")) for line in marked[1:]] == [max(first) + 2] * len(rows)
+
+
+def test_a_cell_from_right_to_left_moves_no_other() -> None:
+    assert table(["title", "n"], [["مدينة", 1]]).splitlines()[1] == "\u2068مدينة\u2069  1"

@@ -292,6 +292,7 @@ def test_a_cold_build_replaces_what_came_out_different(index: Index, monkeypatch
     assert not index.build(documents(12)).published
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ended", ["killed", "rolled back"])
 def test_a_build_goes_on_from_a_cold_one_that_does_not_stand(
     index: Index, monkeypatch: pytest.MonkeyPatch, ended: str

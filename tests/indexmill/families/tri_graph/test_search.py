@@ -564,3 +564,24 @@ def test_the_threshold_falls_from_one_iteration_to_the_next() -> None:
     assert "gamma" not in active()
     assert "gamma" in active(threshold_factor=0.5)
     assert "gamma" in active(threshold_step=0.3)
+
+
+@pytest.mark.parametrize("agreement", [0.0, 0.5])
+def test_an_encoder_whose_vectors_are_all_similar_activates_the_same(agreement: float) -> None:
+    tri, names = alpha(agreement=agreement)
+    (plain,) = retrieve(tri, QUESTION, ["Alpha?"], 2)
+
+    def similar(vectors: np.ndarray) -> np.ndarray:
+        """The same vectors with a part that all have in common: a cosine c becomes .7 + .3 c."""
+        common = np.full((len(vectors), 1), np.sqrt(0.7))
+        return np.concatenate([np.sqrt(0.3) * vectors, common], axis=1).astype(np.float32)
+
+    shifted = replace(tri, passages=[similar(tri.passages[0])], sentences=[similar(tri.sentences[0])])
+    (compressed,) = retrieve(shifted, similar(QUESTION), ["Alpha?"], 2)
+    assert "gamma" in activated(compressed, names).keys() - activated(plain, names).keys()
+    centre = similar(np.zeros((1, 2)))[0]
+    (centred,) = retrieve(replace(shifted, centre=centre), similar(QUESTION), ["Alpha?"], 2)
+    assert {name: value for name, (value, _) in activated(centred, names).items()} == pytest.approx(
+        {name: value for name, (value, _) in activated(plain, names).items()}, abs=1e-5
+    )
+    assert centred.passages.tolist() == plain.passages.tolist()

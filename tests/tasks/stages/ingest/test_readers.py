@@ -332,6 +332,7 @@ def _opened_for_writing(path: Path) -> Any:
     return gzip.open(path, "wb") if path.suffix == ".gz" else zstandard.open(path, "wb")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 def test_a_small_file_that_swells_is_refused_without_being_held(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"bomb.jsonl{suffix}"

@@ -135,6 +135,7 @@ def test_waiting_is_not_computing(tmp_path: Path, struck: None) -> None:
     assert scanned(tmp_path, chosen) == ({"a.md"}, [])
 
 
+@pytest.mark.slow
 def test_a_row_that_blocks_for_ever_is_refused(tmp_path: Path, struck: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan_process, "_BLOCKED", 2)
     chosen = corpus_of(tmp_path, {"a.md": "it sleeps 3600", "b.md": "text"}, max_document_seconds=0.5)
@@ -212,6 +213,7 @@ def test_what_a_reader_raises_is_laid_to_its_row(tmp_path: Path, struck: None) -
     assert [row[3:] for row in refused] == [("reader-failed", "ValueError: hell")]
 
 
+@pytest.mark.slow
 def test_a_child_that_is_killed_once_refuses_nothing(tmp_path: Path, struck: None) -> None:
     rows = ["one", f"it dies once {tmp_path / 'mark'}", "two"]
     documents, refused = scanned(tmp_path, corpus_of(tmp_path, {"a.jsonl": rows}))

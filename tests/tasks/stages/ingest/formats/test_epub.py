@@ -201,6 +201,7 @@ def test_limits_of_chapters_text_and_tables_are_kept() -> None:
     assert refused("epub", epub({"a.xhtml": wide})).reason == "too-large"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "body",
     [
