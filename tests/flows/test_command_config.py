@@ -116,8 +116,9 @@ def test_init_advises_another_encoder_for_other_languages(run: Run, tmp_path: Pa
     english = "The bridge over the river was built again after the war, and many people came to the feast of it."
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"id": str(i), "text": german}) + "\n" for i in range(3)))
     (tmp_path / "b.md").write_text(english)
+    os.mkfifo(tmp_path / "pipe.md")
     (tmp_path / "c.jsonl").write_text('{"id": "1", "text": "' + "\\x" * 40 + '"}\n"' + "a" * 50)
-    assert run("init", "mine", "--corpus", "a.jsonl", "--corpus", "b.md", "--corpus", "c.jsonl", "--json") == 0
+    assert run("init", "mine", "--corpus", "a.jsonl", "--corpus", "*.md", "--corpus", "c.jsonl", "--json") == 0
     assert "warning: of 4 texts, 3 in de, and the default encoder reads English" in run.err
     assert json.loads(run.out)["languages"] == {"de": 3, "en": 1}
     assert run("init", "other", "--corpus", "b.md") == 0

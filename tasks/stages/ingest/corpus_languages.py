@@ -7,9 +7,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
-from tasks.stages.ingest.source_files import SourceFile
+from tasks.stages.ingest.source_files import SourceFile, open_source
 from tasks.text.language import language_of
 
 _FILES = 200
@@ -29,7 +28,7 @@ def languages_of_files(files: Sequence[SourceFile]) -> Counter[str]:
     for at in range(min(len(plain), _FILES)):
         file = plain[at * len(plain) // min(len(plain), _FILES)]
         try:
-            with Path(file.path).open("rb") as opened:
+            with open_source(file) as opened:
                 text = opened.read(_BYTES).decode(errors="ignore")
         except OSError:
             continue  # the build says why
