@@ -10,6 +10,7 @@ import contextlib
 import io
 import logging
 import logging.handlers
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,7 +40,8 @@ class RunLog:
     def ended(self, outcome: BuildOutcome | BaseException | None) -> None:
         """Write how the run ended; only the first call counts."""
         if outcome is not None and self._lines is not None:
-            self._lines.note(_end(outcome))
+            for line in (*_trace(outcome), _end(outcome)):
+                self._lines.note(line)
             self._lines = None
 
 
@@ -103,6 +105,13 @@ class _Stream(io.StringIO):
     def write(self, text: str) -> int:
         self._file.add(text.removesuffix("\n"))
         return len(text)
+
+
+def _trace(outcome: BuildOutcome | BaseException) -> list[str]:
+    """The traceback of an unexpected error, by lines."""
+    if not isinstance(outcome, Exception) or isinstance(outcome, IndexmillError):
+        return []
+    return "".join(traceback.format_exception(outcome)).splitlines()
 
 
 def _end(outcome: BuildOutcome | BaseException) -> str:

@@ -174,7 +174,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # for terminals without UTF-8
     if (problem := configure()) is not None:
-        _tell(f"warning: {problem}", debug=False)
+        _tell(f"warning: {problem}", trace=False)
     try:
         done = cli.main(
             args=None if argv is None else list(argv), prog_name="indexmill", standalone_mode=False, obj=options
@@ -199,19 +199,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         if (disk_full := DiskFull.of_any(error, temporary_folder())) is not None:
             _tell(f"error: {disk_full}", options.debug)
             return disk_full.exit_code
-        _tell("" if options.debug else f"error: {type(error).__name__}: {error} (--debug shows where)", options.debug)
+        _tell(f"error: {type(error).__name__}: {error} (a fault of the program: report it with these lines)", trace=True)
         return 1
     return done if isinstance(done, int) else 0
 
 
-def _tell(message: str, debug: bool) -> None:
-    """Print an error or a warning, with secrets redacted; with `--debug`, print the traceback first."""
+def _tell(message: str, trace: bool) -> None:
+    """Print an error or a warning, with secrets redacted; with `trace`, print the traceback first."""
     from indexmill.models.secrets import redacted
     from indexmill.text.durations import stamp, stamps_wanted
     from indexmill.text.terminal import style_of
 
     style, before = style_of(sys.stderr), f"{stamp()} " if stamps_wanted() else ""
-    for text in (traceback.format_exc() if debug else "", message):
+    for text in (traceback.format_exc() if trace else "", message):
         if text:
             line = printable(redacted(text.rstrip("\n")))
             for word, marked in (("error:", style.error), ("warning:", style.warning)):

@@ -266,7 +266,7 @@ shared_options = together(
     ),
     kept_option("--corpus", metavar="PATH", multiple=True, help="A corpus file, folder or glob; may be repeated."),
     kept_option("--json", is_flag=True, help="Print one JSON object, and nothing else, on standard output."),
-    kept_option("--debug", is_flag=True, help="Show the traceback of an unexpected error."),
+    kept_option("--debug", is_flag=True, help="Show the traceback of an expected error, too."),
 )
 """Adds the shared options to a command or group; they are not passed to its function."""
 

@@ -61,6 +61,8 @@ def test_what_ends_a_run_is_its_last_line(tmp_path: Path, error: BaseException, 
     with pytest.raises(type(error)), logged("build", configuration(tmp_path), Silent()):
         raise error
     assert lines(tmp_path)[-1] == said
+    traced = any("raise error" in line for line in lines(tmp_path))
+    assert traced == isinstance(error, ZeroDivisionError)
 
 
 def test_no_secret_and_no_control_character_reaches_the_log(tmp_path: Path) -> None:

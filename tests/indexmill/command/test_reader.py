@@ -380,7 +380,7 @@ def test_a_missing_package_of_the_pipeline_is_named(run: Run, store: Path, monke
     assert run.err == "error: the package 'prefect' is not installed: pip install 'indexmill[pipeline]'\n"
 
 
-def test_an_unexpected_error_shows_its_traceback_only_when_asked(
+def test_only_an_unexpected_error_shows_its_traceback(
     run: Run, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -388,8 +388,12 @@ def test_an_unexpected_error_shows_its_traceback_only_when_asked(
 
     monkeypatch.setattr("indexmill.store.reader.StoreReader.versions", fail)
     assert run("snapshots") == 1
-    assert run.err == "error: RuntimeError: unforeseen (--debug shows where)\n"
-    assert run("snapshots", "--debug") == 1
+    assert "Traceback" in run.err
+    assert "in fail\n" in run.err
+    assert run.err.splitlines()[-1].startswith("error: RuntimeError: unforeseen (a fault")
+    assert run("snapshots", "--store", "elsewhere") == 2
+    assert "Traceback" not in run.err
+    assert run("snapshots", "--store", "elsewhere", "--debug") == 2
     assert "Traceback" in run.err
 
 
