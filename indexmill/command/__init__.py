@@ -199,7 +199,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if (disk_full := DiskFull.of_any(error, temporary_folder())) is not None:
             _tell(f"error: {disk_full}", options.debug)
             return disk_full.exit_code
-        _tell(f"error: {type(error).__name__}: {error} (a fault of the program: report it with these lines)", trace=True)
+        _tell(f"error: {type(error).__name__}: {error} (a fault of the program: report these lines)", trace=True)
         return 1
     return done if isinstance(done, int) else 0
 

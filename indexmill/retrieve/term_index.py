@@ -17,9 +17,10 @@ part. (BM25F, section 3.6, sums occurrences instead, as does a title that is par
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
@@ -31,7 +32,7 @@ from indexmill.retrieve.columns import changes, positions, runs
 from indexmill.retrieve.dense import at_least_top
 from indexmill.retrieve.retrieval_method import Allowed, QueryBatch, Share, Weight
 from indexmill.store.pack_checks import row_lengths
-from indexmill.text.terms import COMMON, Analyser, stemmer_of, term_keys
+from indexmill.text.terms import COMMON, Analyser, compound_cuts, stemmer_of, term_keys
 
 Rows = npt.NDArray[np.int64]
 Scores = npt.NDArray[np.float64]
@@ -43,6 +44,9 @@ STEMMERS = (stemmer_of("en"),)
 HELD_POSTINGS = 1 << 20
 """The maximum number of postings in memory at once, unless one question has more: about 50 MB."""
 
+
+_PART_WEIGHT = 0.5
+"""How much a part of a compound counts in a question, relative to a word."""
 
 FIELDS = ("", "titles.")
 """The prefix of the array names of each field: passages, and titles of their documents."""
@@ -179,6 +183,27 @@ class TermIndex:
     def __len__(self) -> int:
         return len(self._all_fields[0])
 
+    def question_weights(self, questions: Sequence[str]) -> list[dict[str, float]]:
+        """Return the weight of each ranking term of each question: its occurrences, and a half for each compound.
+
+        A compound of the question is cut in two terms of the corpus if these are, by the geometric mean of their
+        numbers of passages, more frequent than the compound; where several cuts are possible, at the most frequent.
+        """
+        every = question_terms(questions, self.setting.common_words, self.stemmers)
+        return [self._with_parts(question, Counter(terms)) for question, terms in zip(questions, every, strict=True)]
+
+    def _with_parts(self, question: str, counts: Mapping[str, float]) -> dict[str, float]:
+        weights = dict(counts)
+        if cuts := list(compound_cuts(question, self.stemmers)):
+            terms = sorted({term for whole, pairs in cuts for term in itertools.chain([whole], *pairs)})
+            frequency = dict(zip(terms, self._all_fields[0].find(term_keys(terms))[1].tolist(), strict=True))
+            for whole, pairs in cuts:
+                first, second = max(pairs, key=lambda pair: (frequency[pair[0]] * frequency[pair[1]], pair))
+                if frequency[first] * frequency[second] > frequency[whole] ** 2:
+                    for part in (first, second):
+                        weights[part] = weights.get(part, 0.0) + _PART_WEIGHT
+        return weights
+
     def rank(
         self,
         questions: Sequence[Sequence[str] | Mapping[str, float]],
@@ -248,23 +273,19 @@ def _groups(questions: Sequence[Rows], frequencies: Rows) -> Iterator[int]:
 def question_terms(
     questions: Sequence[str], common_words: bool = False, stemmers: Sequence[str] = STEMMERS
 ) -> list[list[str]]:
-    """Return the ranking terms of each question: see ``ranking_terms``."""
-    analyser = Analyser(stemmers)
-    return [ranking_terms(analyser.terms(question), common_words) for question in questions]
+    """Return the terms of each question by which passages are ranked, in order, with repetitions.
 
-
-def ranking_terms(terms: Iterable[str], common_words: bool) -> list[str]:
-    """Drop common words from the terms for ranking, unless ``common_words`` is True or no other terms remain."""
-    every = list(terms)
-    return every if common_words else [term for term in every if term not in COMMON] or every
+    Common words are dropped, unless ``common_words`` is True or the question has no other terms.
+    """
+    every = map(Analyser(stemmers).terms, questions)
+    return [[term for term in terms if common_words or term not in COMMON] or terms for terms in every]
 
 
 def by_words(index: TermIndex, batch: QueryBatch, k: int) -> list[Ranked]:
     """Rank the k best passages of each question by BM25, cached for all methods."""
 
     def find(length: int) -> list[Ranked]:
-        terms = question_terms(batch.questions, index.setting.common_words, index.stemmers)
-        return list(index.rank(terms, length, batch.allowed, batch.explain))
+        return list(index.rank(index.question_weights(batch.questions), length, batch.allowed, batch.explain))
 
     return batch.first_of(f"words {index.setting}", k, find, lambda ranked: ranked.first(k))
 

@@ -20,7 +20,7 @@ import hashlib
 import itertools
 import re
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -52,6 +52,18 @@ it:italian lt:lithuanian nb:norwegian ne:nepali nl:dutch nn:norwegian no:norwegi
 ru:russian sr:serbian sv:swedish ta:tamil tr:turkish"""
 
 _STEMMERS = dict(pair.split(":") for pair in _ALGORITHMS.split())
+
+_LINKS = {
+    "danish": ("", "e", "s"),
+    "dutch": ("", "e", "en", "s"),
+    "german": ("", "e", "en", "er", "es", "n", "s"),
+    "norwegian": ("", "e", "s"),
+    "swedish": ("", "e", "o", "s", "u"),
+}
+"""The letters that join the parts of a compound, by stemming algorithm."""
+
+_LEAST_PART = 4
+"""The minimum length of a part of a compound."""
 
 _OF_LANGUAGE = "\0"  # stands between an algorithm's name and a stem
 
@@ -89,7 +101,7 @@ class Analyser:
             for stemmer in self._stemmers:
                 terms = _terms_of(token, stemmer)
                 for term in terms:
-                    words.setdefault(term, _fold(token) if len(terms) == 1 else term.rpartition(_OF_LANGUAGE)[2])
+                    words.setdefault(term, _fold(token) if len(terms) == 1 else stem_of(term))
         return words
 
     def _terms(self, token: str) -> tuple[str, ...]:
@@ -121,6 +133,33 @@ def _is_prose(token: str) -> bool:
     return token.isalpha() or not (
         token.isascii() or any(map(str.isdigit, token)) or not _patterns(True)[1].fullmatch(token)
     )
+
+
+def compound_cuts(text: str, stemmers: Sequence[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yield the term of each word that may be a compound, with the terms of the two parts at each place to cut it.
+
+    Danish, Dutch, German, Norwegian and Swedish write compounds without a space, some with a linking letter:
+    ``Versicherung|s|prämie``. stemmers: the algorithms of the corpus; other languages yield nothing.
+    """
+    compounding = [stemmer for stemmer in stemmers if stemmer in _LINKS]
+    for token in _tokens(text) if compounding else ():
+        for word in map(_fold, _patterns(not token.isascii())[1].findall(token)):
+            if len(word) < 2 * _LEAST_PART or not word.isalpha() or is_unspaced(word):
+                continue
+            for stemmer in compounding:
+                places = [
+                    (end, start)
+                    for start in range(_LEAST_PART, len(word) - _LEAST_PART + 1)
+                    for link in _LINKS[stemmer]
+                    if (end := start - len(link)) >= _LEAST_PART and word.endswith(link, end, start)
+                ]
+                pairs = [(_stem(word[:end], stemmer), _stem(word[start:], stemmer)) for end, start in places]
+                yield _stem(word, stemmer), pairs
+
+
+def stem_of(term: str) -> str:
+    """Return the stem in a term, without the name of its algorithm."""
+    return term.rpartition(_OF_LANGUAGE)[2]
 
 
 def is_unspaced(word: str) -> bool:

@@ -15,10 +15,9 @@ from indexmill.retrieve.term_index import (
     TermIndex,
     by_words,
     joined_postings,
-    ranking_terms,
 )
 from indexmill.store.manifest import Manifest
-from indexmill.text.terms import Analyser, stemmer_of
+from indexmill.text.terms import Analyser, stem_of, stemmer_of
 
 _INDEX: CacheKey[TermIndex] = CacheKey("bm25 index")
 
@@ -63,7 +62,7 @@ def _stemmers(manifest: Manifest) -> tuple[str, ...]:
 
 def _explanations(ranked: Ranked, index: TermIndex, question: str, places: Sequence[int]) -> list[dict[str, Any]]:
     words = Analyser(index.stemmers).words(question)
-    names = [words[term] for term in sorted(ranking_terms(words, index.setting.common_words))]
+    names = [words.get(term) or stem_of(term) for term in sorted(index.question_weights([question])[0])]
     shares: dict[int, dict[int, float]] = {place: {} for place in places}
     for place, term, part in zip(ranked.places.tolist(), ranked.terms.tolist(), ranked.parts.tolist(), strict=True):
         if place in shares:

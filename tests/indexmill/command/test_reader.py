@@ -380,9 +380,7 @@ def test_a_missing_package_of_the_pipeline_is_named(run: Run, store: Path, monke
     assert run.err == "error: the package 'prefect' is not installed: pip install 'indexmill[pipeline]'\n"
 
 
-def test_only_an_unexpected_error_shows_its_traceback(
-    run: Run, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_an_unexpected_error_shows_its_traceback(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("unforeseen")
 

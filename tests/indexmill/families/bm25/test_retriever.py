@@ -17,10 +17,12 @@ from indexmill import CorruptBlob
 from indexmill.retrieve import term_index as bm25
 from indexmill.retrieve.term_index import Bm25Parameters, Ranked, TermIndex, joined_postings, question_terms
 from indexmill.snapshot import ENCODER
+from indexmill.store.manifest import LanguageCounts
+from indexmill.text.terms import stem_of, stemmer_of
 from tasks.families.bm25.postings import postings
 from tests.deep import examples
 from tests.indexmill.damage import Change, changed, without
-from tests.indexmill.small_snapshot import SnapshotWriter, writer_of
+from tests.indexmill.small_snapshot import SnapshotWriter, Text, writer_of
 
 TEXTS = ["a lamp", "lamp lamp river", "river town of lamps and a bridge", "town", "stone", "lamp a"]
 
@@ -99,6 +101,45 @@ def test_common_words_count_where_a_question_has_no_others() -> None:
     assert question_terms(["Who was the lamp?", "To be or to be"]) == [["lamp"], ["to", "be", "or", "to", "be"]]
     assert question_terms(["Who was the lamp?"], common_words=True) == [["who", "was", "the", "lamp"]]
     assert [row for row, _ in best(index(TEXTS), "a")] == [0, 5, 2]
+
+
+GERMAN = [
+    "Die Prämien sind hoch.",
+    "Versicherungen für alle",
+    "Fahrradversicherungen",
+    "Prämie der Versicherung",
+    "Rad",
+]
+
+
+@pytest.mark.parametrize(
+    ("language", "question", "weights"),
+    [
+        ("de", "Versicherungsprämie?", {"versicherungsprami": 1, "versicher": 0.5, "prami": 0.5}),
+        ("de", "Fahrradversicherung", {"fahrradversicher": 1}),  # as frequent as its parts, one of which is no term
+        ("de", "Versicherung der Räder", {"versicher": 1, "der": 1, "rad": 1}),
+        ("en", "Versicherungsprämie?", {"versicherungsprami": 1}),
+    ],
+)
+def test_a_compound_of_a_question_asks_for_its_parts_where_the_corpus_has_both(
+    language: str, question: str, weights: dict[str, float]
+) -> None:
+    shard = postings([""] * len(GERMAN), GERMAN, 0, [language] * len(GERMAN))
+    held = TermIndex(joined_postings([shard]), stemmers=[stemmer_of(language)])
+    (asked,) = held.question_weights([question])
+    assert {stem_of(term): weight for term, weight in asked.items()} == weights
+
+
+def test_an_explanation_names_the_parts_of_compounds(tmp_path: Path) -> None:
+    made = SnapshotWriter(tmp_path)
+    made.shard("s1", [Text(str(number), "", text, language="de") for number, text in enumerate(GERMAN)])
+    made.languages = {"de": LanguageCounts(documents=len(GERMAN), passages=len(GERMAN))}
+    made.bm25()
+    made.publish()
+    with indexmill.open(tmp_path) as snapshot:
+        hits = snapshot.retrieve("Versicherungsprämie", method="bm25")
+    told = {hit.document_ids[0]: [one["term"] for one in (hit.explanation or {})["terms"]] for hit in hits}
+    assert told == {"3": ["prami", "versicher"], "0": ["prami"], "1": ["versicher"]}
 
 
 words = st.lists(st.sampled_from(["lamp", "river", "town", "of", "bridge", "藤原"]), max_size=8).map(" ".join)
