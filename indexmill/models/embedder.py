@@ -266,6 +266,10 @@ class PassEmbedder(Embedder):
             report_progress(done, total, Items(encoded, len(tokens), "text"))
 
 
+BYTES_OF_MANY_LANGUAGES = 100_000
+"""The tokens from which on a byte-level vocabulary is one of many languages."""
+
+
 class Tokeniser:
     """A tokeniser that needs only a tokenizer.json; splitting needs no other part of an encoder. Thread-safe."""
 
@@ -299,6 +303,17 @@ class Tokeniser:
         space, unknown = self._special_ids
         rows = [(len(ids) - ids.count(space), ids.count(unknown)) for ids in encoded]
         return np.array(rows, np.int64).reshape(-1, 2)
+
+    @cached_property
+    def shows_languages(self) -> bool:
+        """False if the model may read a language although the tokenizer cuts its words into bytes.
+
+        That is so for byte-level vocabularies of many languages, such as Qwen's of 151,000 tokens: it cuts Hindi words
+        at every joint, though the model has learnt Hindi. Those of one language have 30,000 to 50,000 tokens.
+        """
+        whole = json.loads(self._whole.to_str())["pre_tokenizer"] or {}
+        steps = [step["type"] for step in whole.get("pretokenizers", [whole]) if step]
+        return "ByteLevel" not in steps or self._whole.get_vocab_size() < BYTES_OF_MANY_LANGUAGES
 
     @cached_property
     def _special_ids(self) -> tuple[int, int]:

@@ -29,8 +29,10 @@ class _Group(NamedTuple):
 def language_counts(passages: Iterable[tuple[str, str, str]], tokeniser: Tokeniser | None) -> pa.Table:
     """Return the table LANGUAGES of passages, ordered by document: its id, the passage's language and visible text.
 
-    tokeniser: None to count no tokens.
+    tokeniser: None to count no tokens, as with one that does not show what its model reads.
     """
+    if tokeniser is not None and not tokeniser.shows_languages:
+        tokeniser = None
     groups = list(_groups(passages, counts_words=tokeniser is not None))
     words = sorted({word for group in groups for word in group.words})
     row_of = {word: row for row, word in enumerate(words)}

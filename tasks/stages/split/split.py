@@ -536,7 +536,7 @@ def _compute(inputs: Part[SplitStageSettings]) -> Outputs:
 
 STAGE = Stage(
     "split",
-    version=6,
+    version=7,
     compute=_compute,
     libraries=("markdown-it-py", "py3langid", "sentencex", "tokenizers"),
     inputs=(Input("documents", DOCUMENTS),),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
+from indexmill.models import embedder
 from indexmill.models.embedder import Tokeniser
 from schemas.tables import LANGUAGES
 from tasks.stages.split.language_counts import language_counts
@@ -48,6 +50,19 @@ def test_a_tokenizer_that_reads_every_character_of_chinese_as_a_word_cuts_nothin
         counted("a", "zh", 1, 1, tokens=5, joints=4),
         counted("b", "zh", 1, 1, tokens=3, unknown=1, joints=2, cuts=2),
     ]
+
+
+def test_a_byte_level_vocabulary_of_many_languages_counts_no_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Tokenizer(models.BPE())
+    whole.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(), pre_tokenizers.ByteLevel()])
+    whole.train_from_iterator([], trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    assert whole.get_vocab_size() == 256
+    by_bytes = Tokeniser(whole.to_str().encode(), 256)
+    rows = [("a", "el", "γέφυρα")]
+    (row,) = language_counts(rows, by_bytes).to_pylist()
+    assert row["cuts"] == row["joints"] == 5
+    monkeypatch.setattr(embedder, "BYTES_OF_MANY_LANGUAGES", 256)
+    assert language_counts(rows, Tokeniser(whole.to_str().encode(), 256)).to_pylist() == [counted("a", "el", 1, 1)]
 
 
 def test_a_document_counts_the_same_alone() -> None:
