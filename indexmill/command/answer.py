@@ -7,7 +7,7 @@ import click
 from indexmill.answer.answer_types import AnswerOptions
 from indexmill.command.model import answering_options, answering_settings, model_of, model_options, prompts_of
 from indexmill.command.options import Options, common, parameters_by_method, print_cautions
-from indexmill.command.query import cited, few, shown_ids, titled, wrapped
+from indexmill.command.query import cited, titled, wrapped
 from indexmill.command.retrieval import retrieval_of, retrieval_options, warn_of_hidden_documents
 from indexmill.command.waiting import Waiting
 from indexmill.errors import BadInput
@@ -15,7 +15,7 @@ from indexmill.models.llm import Completion, LlmWrapper, Request
 from indexmill.models.llm_errors import LlmError
 from indexmill.models.openai_llm import OpenAiLlm
 from indexmill.text.counted import counted
-from indexmill.text.printable import one_line, printable
+from indexmill.text.printable import printable
 
 
 @click.command("answer")
@@ -87,7 +87,7 @@ def command(
     if explain and answer.reasoning:
         click.echo("\n".join(wrapped(answer.reasoning, "    ")))
     for rank, hit in enumerate(answer.hits, start=1):
-        click.echo(one_line(f"{rank:>2}. {titled(hit)}  [{', '.join(few(shown_ids(hit)))}]"))
+        click.echo(f"{rank:>2}. {titled(hit)}")
         click.echo("".join(f"{line}\n" for line in cited(hit)), nl=False)
         if explain:
             click.echo("\n".join(wrapped(hit.text, "    ")))

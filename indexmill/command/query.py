@@ -15,7 +15,7 @@ from indexmill.errors import BadInput
 from indexmill.hits import Hit
 from indexmill.retrieve.method_registry import METHODS
 from indexmill.retrieve.reader_family import Option
-from indexmill.text.printable import escaped, one_line, printable
+from indexmill.text.printable import escaped, isolated, one_line, printable
 
 WIDTH = 100
 
@@ -131,17 +131,15 @@ def _not_accepted(method: str, names: Sequence[str]) -> str:
 
 
 def titled(hit: Hit) -> str:
-    """Format the heading of a hit: title, section and page, and its kind if it is not a passage."""
-    section = f" § {' > '.join(hit.section)}" if hit.section else ""
+    """Format the heading of a hit for a line: title, section and page, its kind if it is no passage, and documents."""
+    title = isolated(one_line(hit.title))
+    section = f" § {' > '.join(isolated(one_line(name)) for name in hit.section)}" if hit.section else ""
     section += f", {hit.place}" if hit.pages else ""
     if hit.kind == "passage":
-        return (hit.title or "(no title)") + section
-    return f"{hit.title}{section} ({hit.kind})" if hit.title else f"({hit.kind}){section}"
-
-
-def shown_ids(hit: Hit) -> list[str]:
-    """Return the ids of a hit's documents, with line breaks escaped."""
-    return [escaped(document_id) for document_id in hit.document_ids]
+        title = (title or "(no title)") + section
+    else:
+        title = f"{title}{section} ({hit.kind})" if title else f"({hit.kind}){section}"
+    return f"{title}  [{', '.join(few([isolated(escaped(document_id)) for document_id in hit.document_ids]))}]"
 
 
 def cited(hit: Hit) -> list[str]:
@@ -151,8 +149,7 @@ def cited(hit: Hit) -> list[str]:
 
 
 def _shown(rank: int, hit: Hit, explain: bool) -> str:
-    heading = f"{rank:>2}. {hit.score:.4f}  {titled(hit)}  [{', '.join(few(shown_ids(hit)))}]"
-    lines = [one_line(heading), *cited(hit), *wrapped(hit.text, "    ")]
+    lines = [f"{rank:>2}. {hit.score:.4f}  {titled(hit)}", *cited(hit), *wrapped(hit.text, "    ")]
     if explain:
         for name, reasons in (hit.explanation or {}).items():
             lines += _reasons(name, reasons)
