@@ -96,8 +96,8 @@ def test_ids_and_titles_with_line_ends_take_one_line_wherever_they_are_printed(r
 
 def test_a_title_from_right_to_left_keeps_to_its_place_in_a_line(run: Run, tmp_path: Path) -> None:
     publish(tmp_path / "s", {"p": (Text("نهر", "جسر 1", "The bridge of Vell."),)})
-    for command in ("query", "answer"):
-        assert run(command, "bridge", "--store", tmp_path / "s") == 0
+    for name in ("query", "answer"):
+        assert run(name, "bridge", "--store", tmp_path / "s") == 0
         assert any(line.endswith(" \u2068جسر 1\u2069  [\u2068نهر\u2069]") for line in run.out.splitlines())
 
 
