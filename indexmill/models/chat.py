@@ -33,6 +33,9 @@ _STRICT = frozenset(
     maximum minItems minimum multipleOf pattern properties required title type
     """.split()  # noqa: SIM905 - a list of words reads better as text
 )
+_LENGTHS = frozenset({"minLength", "maxLength"})
+"""The keywords that OpenAI's strict mode lacks."""
+
 _REASONS = {
     "end_turn": "stop",
     "eos": "stop",
@@ -46,9 +49,13 @@ _THOUGHT = re.compile(r"\A\s*<think>.*?</think>\s*", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class RequestShape:
-    """How a request sets the form and the length of an answer."""
+    """How a request sets the form and the length of an answer.
 
-    form: Literal["strict", "json_schema", "json_object", "text"]
+    strict, strict_lengths: a strict JSON schema without and with the lengths of texts, which OpenAI rejects and a small
+    model needs. json_schema: a schema with lengths, not strict.
+    """
+
+    form: Literal["strict_lengths", "strict", "json_schema", "json_object", "text"]
     limit: Limit
 
     def with_other_limit(self) -> RequestShape:
@@ -58,10 +65,14 @@ class RequestShape:
         )
 
 
-def shapes(structured: Structured, schema: Mapping[str, Any], limit: Limit) -> Iterator[RequestShape]:
-    """Yield the shapes to try for a schema, the strictest first."""
+def shapes(
+    structured: Structured, schema: Mapping[str, Any], limit: Limit, *, lengths: bool = True
+) -> Iterator[RequestShape]:
+    """Yield the shapes to try for a schema, the strictest first. lengths: False for OpenAI's own endpoints."""
     if structured in ("auto", "json_schema"):
         if takes_strict(schema):
+            if lengths and _without_lengths(schema) != schema:
+                yield RequestShape("strict_lengths", limit)
             yield RequestShape("strict", limit)
         yield RequestShape("json_schema", limit)
     if structured in ("auto", "json_object"):
@@ -72,7 +83,7 @@ def shapes(structured: Structured, schema: Mapping[str, Any], limit: Limit) -> I
 
 def takes_strict(schema: Any) -> bool:
     """Return True if OpenAI's strict mode accepts a schema: closed objects whose properties are all required."""
-    if not isinstance(schema, Mapping) or not set(schema) <= _STRICT:
+    if not isinstance(schema, Mapping) or not set(schema) <= _STRICT | _LENGTHS:
         return False
     properties = schema.get("properties", {})
     closed = schema.get("additionalProperties") is False and set(schema.get("required", ())) == set(properties)
@@ -80,6 +91,14 @@ def takes_strict(schema: Any) -> bool:
         return False
     below = [*properties.values(), *schema.get("$defs", {}).values(), *schema.get("anyOf", ())]
     return all(takes_strict(part) for part in [*below, *([schema["items"]] if "items" in schema else [])])
+
+
+def _without_lengths(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [_without_lengths(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {name: _without_lengths(part) for name, part in schema.items() if name not in _LENGTHS}
 
 
 def chat_body(
@@ -96,9 +115,13 @@ def chat_body(
     }
     if temperature is not None:
         body["temperature"] = temperature
-    if shape.form in ("strict", "json_schema"):
-        named = {"name": re.sub(r"\W", "_", request.task)[:64] or "answer", "schema": dict(request.schema)}
-        body["response_format"] = {"type": "json_schema", "json_schema": named | {"strict": shape.form == "strict"}}
+    if shape.form in ("strict_lengths", "strict", "json_schema"):
+        schema = _without_lengths(request.schema) if shape.form == "strict" else dict(request.schema)
+        named = {"name": re.sub(r"\W", "_", request.task)[:64] or "answer", "schema": schema}
+        body["response_format"] = {
+            "type": "json_schema",
+            "json_schema": named | {"strict": shape.form != "json_schema"},
+        }
     elif shape.form == "json_object":
         body["response_format"] = {"type": "json_object"}
     return body

@@ -29,6 +29,18 @@ _GATEWAY_GAVE_UP = frozenset({408, 502, 504, 520, 522, 524})
 _SUBJECT = frozenset({"content_filter", "content_policy_violation", "data_inspection_failed", "invalid_prompt"})
 """The codes of OpenAI, Azure, gateways and Alibaba's Model Studio for a prompt that a filter blocked."""
 
+_TOO_LONG = frozenset({"context_length_exceeded", "exceed_context_size_error"})
+"""The codes of OpenAI and llama.cpp for a request that is longer than the model's context."""
+
+_LENGTH = re.compile(
+    r"maximum context length|context (size|window)|context length of|max_new_tokens`? must be|too large for model",
+    re.IGNORECASE,
+)
+"""What vLLM, llama.cpp, LM Studio, TGI and gateways write about such a request."""
+
+_CONTEXT = re.compile(r"(?:context length is|must be <=) (\d+)")
+_PROMPT = re.compile(r"(\d+) (?:in the messages|in your prompt|input tokens|`inputs` tokens)")
+
 _FORM = re.compile(r"response_?.?format|json_?.?schema|json_?.?object|structured.?output|guided|grammar", re.IGNORECASE)
 
 _TEMPERATURE = re.compile(r"unsupported (value|parameter): '?temperature", re.IGNORECASE)
@@ -83,7 +95,7 @@ class HttpFailure:
         """Return the part of the request that the endpoint rejects; empty if it is not known."""
         if self.status not in (400, 404, 415, 422, 501):
             return ""
-        if self.code == "context_length_exceeded":
+        if self.code in _TOO_LONG or _LENGTH.search(self.message):
             return "length"
         if self.code in _SUBJECT:
             return "subject"
@@ -92,6 +104,11 @@ class HttpFailure:
         if re.search(r"max_(completion_)?tokens", f"{self.parameter} {self.message}"):
             return "limit"
         return "form" if _FORM.search(f"{self.parameter} {self.message}") else ""
+
+    def room(self) -> int:
+        """Return the tokens that the context leaves for an answer to this prompt; 0 if none, or if it is not known."""
+        context, prompt = _CONTEXT.search(self.message), _PROMPT.search(self.message)
+        return max(int(context[1]) - int(prompt[1]), 0) if context and prompt else 0
 
     def error(self, where: str, model: str, names: SettingNames = LLM_SETTINGS) -> LlmError:
         """Return the error to raise. where: the endpoint's host."""

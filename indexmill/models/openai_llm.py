@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from indexmill.errors import IndexmillError
@@ -23,8 +23,11 @@ from indexmill.store.canonical import canonical_json, digest_of, json_object
 if TYPE_CHECKING:
     import openai
 
-_NEW_LIMIT = ("api.openai.com", ".openai.azure.com")
-"""Hosts whose newer models do not accept `max_tokens`."""
+_OPENAI = ("api.openai.com", ".openai.azure.com")
+"""Hosts whose newer models do not accept `max_tokens`, and whose strict schemas have no lengths of texts."""
+
+_LEAST_ROOM = 4
+"""The part of an answer's limit for which a request is repeated if the context has no room for all of it."""
 
 _working_shapes: dict[tuple[str, str, str], RequestShape] = {}
 """The request shape that last worked in this process, by endpoint, model and schema."""
@@ -91,7 +94,7 @@ class OpenAiLlm(OpenAiConnection):
 
     async def _completed(self, request: Request, correction: tuple[str, str] | None) -> Completion | IndexmillError:
         forms = self._shapes(request)
-        swapped = False
+        swapped = shortened = False
         while True:
             shape = forms[0]
             body = chat_body(request, shape, self.model, self.temperature, correction)
@@ -101,6 +104,8 @@ class OpenAiLlm(OpenAiConnection):
             blamed = result.blames()
             if blamed == "limit" and not swapped:
                 forms, swapped = [form.with_other_limit() for form in forms], True
+            elif blamed == "length" and not shortened and result.room() >= request.max_output_tokens // _LEAST_ROOM:
+                request, shortened = replace(request, max_output_tokens=result.room()), True
             elif blamed == "form" and shape.form != "text" and forms[1:]:
                 forms = forms[1:]
             elif blamed == "form" and shape.form != "text":
@@ -130,8 +135,9 @@ class OpenAiLlm(OpenAiConnection):
     def _shapes(self, request: Request) -> list[RequestShape]:
         """Return the shapes to try, starting with the one that last worked."""
         working = _working_shapes.get(self._memory(request))
-        limit: Limit = "max_completion_tokens" if self.where.endswith(_NEW_LIMIT) else "max_tokens"
-        candidates = list(shapes(self.structured, request.schema, working.limit if working else limit))
+        openai = self.where.endswith(_OPENAI)
+        limit: Limit = working.limit if working else "max_completion_tokens" if openai else "max_tokens"
+        candidates = list(shapes(self.structured, request.schema, limit, lengths=not openai))
         return candidates[candidates.index(working) :] if working in candidates else candidates
 
     def _memory(self, request: Request) -> tuple[str, str, str]:

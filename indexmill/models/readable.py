@@ -36,6 +36,11 @@ class BadAnswer(Exception):
         return self.reason in _ENDINGS.values()
 
     @property
+    def is_cut(self) -> bool:
+        """True if the answer reached the limit of its length: the same model would write the same again."""
+        return self.reason in ("cut-off", "endless-space")
+
+    @property
     def advice(self) -> str:
         """The advice to the model for the repair attempt."""
         return _ADVICE.get(self.reason, f"{self.reason}.")

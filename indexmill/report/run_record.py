@@ -11,6 +11,7 @@ FAILURES = {
     "llm_refused": "refused prompts",
     "llm_retries": "calls tried again",
     "llm_repairs": "malformed answers asked for again",
+    "llm_salvaged": "answers cut off, used as far as they are complete",
     "llm_maybe_billed": "calls without an answer that may be billed",
     "llm_batch_unusable": "unusable answers of batches",
     "llm_batch_unanswered": "unanswered requests of batches",

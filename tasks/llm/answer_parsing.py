@@ -6,10 +6,13 @@ A `BadAnswer` has fixed wording without text from the answer, and so without tex
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from indexmill.models.llm import Completion, object_schema
+from pydantic_core import from_json
+
+from indexmill.models.llm import Completion
 from indexmill.models.readable import BadAnswer, value_of
 from indexmill.store.canonical import canonical_json, strict_json
 
@@ -18,23 +21,70 @@ if TYPE_CHECKING:
 
 _SHOWN = 200
 
-TEXT: Mapping[str, Any] = {"type": "string", "pattern": r"\S"}
-"""The JSON schema of a text that is not blank."""
+_SENTENCES = re.compile(r".*(?:[.!?](?=\s|$)|[。！？।؟])", re.DOTALL)
+"""A text up to the end of its last complete sentence."""
+
+_CHARACTERS = 8
+"""The characters per token at which a text ends: about twice as many as English has."""
 
 
-def text_schema(name: str) -> dict[str, Any]:
-    """Return the JSON schema of an answer with one property of this name, a text that is not blank."""
-    return object_schema(**{name: TEXT})
+def string(most: int, least: int = 0) -> dict[str, Any]:
+    """Return the JSON schema of a text of at most `most` characters, where the endpoint can enforce it."""
+    return {"type": "string", "minLength": least, "maxLength": most}
 
 
-def list_schema(**properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON schema of a list of objects with exactly these properties."""
-    return {"type": "array", "items": object_schema(**properties)}
+def prose(tokens: int, least: int = 1) -> dict[str, Any]:
+    """Return the JSON schema of a text of about `tokens` tokens, which ends at about twice as many."""
+    return string(_CHARACTERS * tokens, least)
+
+
+def list_schema(most: int, item: Mapping[str, Any], least: int = 0) -> dict[str, Any]:
+    """Return the JSON schema of a list of at most `most` items, where the endpoint can enforce it."""
+    return {"type": "array", "items": dict(item), "minItems": least, "maxItems": most}
 
 
 def read(completion: Completion, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the value of an answer; raises BadAnswer as `value_of` does, and `wrong-schema` as `checked` does."""
-    return checked(value_of(completion), schema)
+    """Read the value of an answer; raises BadAnswer as `value_of` does, and `wrong-schema` as `checked` does.
+
+    Of an answer that was cut off, the items before the cut count, or the sentences if the answer is one text.
+    """
+    try:
+        return checked(value_of(completion), schema)
+    except BadAnswer as bad:
+        salvaged = _salvaged(completion.text, schema) if bad.is_cut else None
+        if salvaged is None:
+            raise
+        return checked(salvaged, schema)
+
+
+def _salvaged(answer: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return what is complete of a cut-off answer, as an object of the schema; None if nothing is."""
+    begun = answer[max(answer.find("{"), 0) :]
+    try:
+        whole, partial = (from_json(begun, allow_partial=mode) for mode in (True, "trailing-strings"))
+    except ValueError:
+        return None
+    names = list(schema["properties"])
+    if len(names) == 1 and schema["properties"][names[0]]["type"] == "string":
+        sentences = _SENTENCES.match(str(partial.get(names[0], ""))) if isinstance(partial, dict) else None
+        return {names[0]: sentences[0]} if sentences else None
+    value = _completed(whole, schema)
+    return value if isinstance(value, dict) and any(value.values()) else None
+
+
+def _completed(value: Any, schema: Mapping[str, Any]) -> Any:
+    """Return a value without its incomplete last items, and with empty lists for missing ones; None if impossible."""
+    kind = schema.get("type")
+    if kind == "array" and isinstance(value, list):
+        last = [_completed(item, schema.get("items", {})) for item in value[-1:]]
+        return value[:-1] + [item for item in last if item is not None]
+    if kind != "object" or not isinstance(value, dict):
+        return value
+    fields: dict[str, Any] = {}
+    for name, part in schema["properties"].items():
+        optional = part["type"] == "array" and not part.get("minItems")
+        fields[name] = _completed(value[name], part) if name in value else [] if optional else None
+    return None if None in fields.values() else fields
 
 
 def checked(value: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,6 +99,19 @@ def checked(value: Any, schema: Mapping[str, Any]) -> dict[str, Any]:
         rule = canonical_json(wrong.validator_value).decode().strip()
         raise BadAnswer(f"wrong-schema: {where} is {rule}"[:_SHOWN])
     return value
+
+
+def _rules(schema: Any) -> Any:
+    """Return the schema by which answers are checked: blank texts are refused, long texts and lists accepted.
+
+    The maximum lengths in a request stop models in a loop; an answer that exceeds them anyway can be used.
+    """
+    if isinstance(schema, list):
+        return [_rules(part) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    rules = {name: _rules(part) for name, part in schema.items() if name not in ("maxLength", "maxItems", "minLength")}
+    return rules | {"pattern": r"\S"} if schema.get("minLength") else rules
 
 
 def fits(value: Any, schema: Mapping[str, Any]) -> bool:
@@ -66,4 +129,4 @@ def _validator(schema: bytes) -> Draft202012Validator:
 
     value = strict_json(schema)
     Draft202012Validator.check_schema(value)
-    return Draft202012Validator(value)
+    return Draft202012Validator(_rules(value))

@@ -56,9 +56,9 @@ def ask(
 
     counts: updated for the stage's report, even if the calls fail: `llm_calls` that were or may have been billed, their
     `llm_tokens`, `llm_input_tokens` and `llm_output_tokens`; `llm_maybe_billed`, calls that may have been billed;
-    `llm_ledger`, prompts answered from the ledger; `llm_repairs` and `llm_retries`, additional calls; `llm_refused`,
-    prompts without an answer. llm: overrides the back-end of the settings. sleep: waits the given seconds before a
-    retry.
+    `llm_ledger`, prompts answered from the ledger; `llm_repairs` and `llm_retries`, additional calls; `llm_salvaged`,
+    answers that were cut off and used as far as they are complete; `llm_refused`, prompts without an answer. llm:
+    overrides the back-end of the settings. sleep: waits the given seconds before a retry.
 
     When the budget is reached, the endpoint forbids everything, or a request gets no answer before its deadline, no
     more calls start, calls in flight finish and their answers are stored, and BudgetReached or the LlmError is raised.
@@ -148,18 +148,24 @@ class _Asking(PaidCalls):
         """Return the checked value of the answer or of its one repair; raises BadAnswer or the model's error."""
         first = await self._complete(request, None, bill)
         try:
-            return read(first, request.schema)
+            return self._read(first, request)
         except BadAnswer as bad:
             bill.useless += 1
             if bad.is_final or bill.useless >= USELESS:
                 raise
             self.counts["llm_repairs"] += 1
-            correction = (first.text, bad.advice) if first.text.strip() else None
+            # The model does not see an answer that was cut off, since it would continue it.
+            correction = ("" if bad.is_cut else first.text, bad.advice) if first.text.strip() else None
             try:
                 second = await self._complete(request, correction, bill)
             except LlmRejected:
                 raise bad from None
-        return read(second, request.schema)
+        return self._read(second, request)
+
+    def _read(self, completion: Completion, request: Request) -> dict[str, Any]:
+        value = read(completion, request.schema)
+        self.counts["llm_salvaged"] += completion.finish_reason == "length"
+        return value
 
     async def _complete(self, request: Request, correction: tuple[str, str] | None, bill: RequestCost) -> Completion:
         """Send a request until the endpoint answers, within its deadline and its limit of useless answers."""

@@ -26,12 +26,12 @@ from indexmill.models.llm_errors import LlmError, LlmForbidden
 from indexmill.models.recogniser import Field, Kind, Mention, RulesRecogniser, names_nothing, title_mentions
 from indexmill.store.canonical import canonical_json, digest_of, strict_json
 from indexmill.text.canonical_names import canonical_name
-from tasks.llm.answer_parsing import list_schema
+from tasks.llm.answer_parsing import list_schema, string
 
 TASK = "entities"
 
-_TEXT = {"type": "string"}
-SCHEMA = object_schema(entities=list_schema(entity=_TEXT, texts={"type": "array", "items": _TEXT}))
+_NAME = string(200)
+SCHEMA = object_schema(entities=list_schema(128, object_schema(entity=_NAME, texts=list_schema(16, _NAME))))
 
 PIECE_BYTES = 3_584
 """The maximum size of a piece in UTF-8 bytes: about 900 tokens of English, whose names fit an answer of 4,096."""

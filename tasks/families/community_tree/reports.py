@@ -23,7 +23,7 @@ from tasks.core.stage import Input, Output, Part, Stage, worker_arg
 from tasks.core.writer import Writer
 from tasks.families.community_tree.report_inputs import DescribedRelation, Member, ReportInput, chosen
 from tasks.families.community_tree.tables import COMMUNITIES, COMMUNITY_MEMBERS, COMMUNITY_RELATIONS, COMMUNITY_SOURCES
-from tasks.llm.answer_parsing import TEXT, list_schema
+from tasks.llm.answer_parsing import list_schema, prose
 from tasks.llm.prompts import Prompt
 from tasks.stages.embed.embed import TEXT_VECTORS
 from tasks.stages.resolve.consolidate import entity_text
@@ -105,13 +105,6 @@ class _Community:
 
 class _Reports(SourcedRows[ReportSettings, _Community, CommunityReport]):
     declared = WRITER
-    answer_schema = object_schema(
-        title=TEXT,
-        summary=TEXT,
-        findings=list_schema(summary=TEXT, explanation={"type": "string"}),
-        rating={"type": "number"},
-        rating_explanation={"type": "string"},
-    )
     table, schema, counted_as = "communities", COMMUNITIES, "reports"
     vectors, with_ids, sources = "community_vectors", True, COMMUNITY_SOURCES
 
@@ -141,6 +134,17 @@ class _Reports(SourcedRows[ReportSettings, _Community, CommunityReport]):
         """Return the text of the only member as the report; None for a community of several members."""
         member = item.input.members[0]
         return CommunityReport(member.name, member.body or member.name) if item.members == 1 else None
+
+    @property
+    def answer_schema(self) -> Mapping[str, Any]:
+        finding = object_schema(summary=prose(_FINDING_TOKENS), explanation=prose(_FINDING_TOKENS, least=0))
+        return object_schema(
+            title=prose(_TITLE_TOKENS),
+            summary=prose(self.tokens),
+            findings=list_schema(_MOST_FINDINGS, finding),
+            rating={"type": "number"},
+            rating_explanation=prose(_FINDING_TOKENS, least=0),
+        )
 
     @property
     def most_output(self) -> int:

@@ -23,7 +23,6 @@ from tasks.families.heterograph.reading import Read
 from tasks.families.heterograph.tables import HETERO_ATTRIBUTES, HETERO_MADE, HETERO_READ
 from tasks.families.heterograph.texts import lines, sentence
 from tasks.families.heterograph.writing import ReadTexts, TextSettings
-from tasks.llm.answer_parsing import text_schema
 from tasks.llm.prompts import Prompt
 from tasks.stages.write.summarise import fingerprint, plain
 from tasks.stages.write.written_rows import Row
@@ -44,7 +43,7 @@ WRITER = Writer(
 
 
 class _Attributes(ReadTexts[str]):
-    declared, answer_schema = WRITER, text_schema("attribute")
+    declared = WRITER
     table, schema, vectors = "attributes", HETERO_ATTRIBUTES, "attribute_vectors"
 
     def content(self, item: Read) -> list[str]:

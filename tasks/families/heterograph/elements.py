@@ -27,7 +27,7 @@ from tasks.families.heterograph.reading import Read
 from tasks.families.heterograph.tables import HETERO_ELEMENTS, HETERO_MADE, HETERO_READ
 from tasks.families.heterograph.texts import lines, sentence
 from tasks.families.heterograph.writing import ReadTexts, TextSettings
-from tasks.llm.answer_parsing import TEXT, list_schema
+from tasks.llm.answer_parsing import list_schema, prose
 from tasks.llm.prompts import Prompt
 from tasks.stages.write import summarise
 from tasks.stages.write.summarise import fingerprint, plain
@@ -67,8 +67,12 @@ def most_output(writer: Mapping[str, Any]) -> int:
 
 class _Elements(ReadTexts[list[HighLevelElement]]):
     declared = WRITER
-    answer_schema = object_schema(elements={**list_schema(title=TEXT, text=TEXT), "minItems": 1})
     table, schema, vectors, several = "elements", HETERO_ELEMENTS, "element_vectors", True
+
+    @property
+    def answer_schema(self) -> Mapping[str, Any]:
+        element = object_schema(title=prose(_TITLE_TOKENS), text=prose(self.tokens))
+        return object_schema(elements=list_schema(self.writer["elements"], element, least=1))
 
     @property
     def most_output(self) -> int:

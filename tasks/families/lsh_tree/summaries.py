@@ -28,7 +28,6 @@ from tasks.core.writer import Writer
 from tasks.families.lsh_tree.blocks import NodePlaces
 from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_SUMMARIES, LSH_WRITTEN
 from tasks.families.lsh_tree.texts import texts_of
-from tasks.llm.answer_parsing import text_schema
 from tasks.llm.prompts import Prompt
 from tasks.stages.write.summarise import fingerprint, most_output, plain
 from tasks.stages.write.text_writer import WriterSettings
@@ -75,7 +74,7 @@ class _Segment:
 
 
 class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
-    declared, answer_schema = WRITER, text_schema("summary")
+    declared = WRITER
     table, schema, key = "summaries", LSH_SUMMARIES, "node_id"
 
     def read(self) -> Iterator[_Segment]:

@@ -26,7 +26,7 @@ from tasks.core.part_runner import PartSpec
 from tasks.core.request_estimate import LedgerAnswers, holding
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
-from tasks.llm.answer_parsing import list_schema
+from tasks.llm.answer_parsing import list_schema, string
 from tasks.llm.ask import LlmAccess, ask
 from tasks.llm.llm_recogniser import place_of
 from tasks.llm.prompt_results import AskResult, ModelAnswer, PromptRefusal
@@ -54,18 +54,30 @@ _VERSION = 1
 _EXTRACT, _RELATIONS = "extract", "relations"
 """The tasks of prompts and answers: the first request about a passage, and the second request to repair relations."""
 
-_TEXT = {"type": "string"}
-
-
-_RELATION = dict.fromkeys(("source", "relation", "target", "type", "description"), _TEXT)
-SCHEMA = object_schema(
-    entities=list_schema(name=_TEXT, type=_TEXT, description=_TEXT),
-    units=list_schema(text=_TEXT, entities={"type": "array", "items": _TEXT}, relations=list_schema(**_RELATION)),
-)
-MENDED = object_schema(relations=list_schema(number={"type": "integer"}, **_RELATION))
 
 _MOST_ENTITIES, _MOST_UNITS, _MOST_RELATIONS, _MOST_MALFORMED = 200, 200, 400, 40  # examined per passage
 _TITLE, _NAME, _KIND, _WORDING = 200, 200, 60, 400  # maximum characters
+
+_RELATION = {
+    "source": string(_NAME),
+    "relation": string(_WORDING),
+    "target": string(_NAME),
+    "type": string(_KIND),
+    "description": string(_WORDING),
+}
+SCHEMA = object_schema(
+    entities=list_schema(64, object_schema(name=string(_NAME), type=string(_KIND), description=string(_WORDING))),
+    units=list_schema(
+        32,
+        object_schema(
+            text=string(2 * _WORDING),
+            entities=list_schema(16, string(_NAME)),
+            relations=list_schema(16, object_schema(**_RELATION)),
+        ),
+    ),
+)
+MENDED = object_schema(relations=list_schema(_MOST_MALFORMED, object_schema(number={"type": "integer"}, **_RELATION)))
+
 _LEAST_OUTPUT, _MOST_OUTPUT = 1_024, 8_192  # tokens
 _PER_TOKEN = (2, 6)  # UTF-8 bytes per token of a prompt, minimum and maximum
 _EMPTY = 8  # tokens of an answer that extracts nothing

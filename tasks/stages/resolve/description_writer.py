@@ -7,7 +7,6 @@ from typing import Any
 
 from schemas.config import Configuration
 from tasks.core.writer import Writer
-from tasks.llm.answer_parsing import text_schema
 from tasks.llm.prompts import Prompt
 from tasks.stages.resolve.consolidate import Many, joined
 from tasks.stages.write.summarise import fingerprint, plain
@@ -28,7 +27,7 @@ WRITER = Writer("description", "describer", _fingerprint, lambda configuration: 
 class DescriptionWriter(TextWriter[Many, str]):
     """Writes descriptions of entities and of related pairs."""
 
-    declared, answer_schema = WRITER, text_schema("description")
+    declared = WRITER
 
     def key_of(self, item: Many) -> str:
         """Return the hash of everything that determines the text."""

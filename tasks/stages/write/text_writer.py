@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from indexmill.models.llm import Request
+from indexmill.models.llm import Request, object_schema
 from storage.protocol import Store
 from tasks.core.estimate import LlmUse, Range
 from tasks.core.request_estimate import foreseen
 from tasks.core.run import Run
 from tasks.core.stage import Part, Stage, StageSettings, worker_arg
 from tasks.core.writer import BoundWriter, Writer
+from tasks.llm.answer_parsing import prose
 from tasks.llm.ask import LlmAccess, ask
 from tasks.llm.prompt_results import ModelAnswer
 from tasks.llm.prompts import Prompt
@@ -59,12 +60,11 @@ class Written(Generic[T]):
 class TextWriter(ABC, Generic[I, T]):
     """Writes one kind of text. I: the sources of a text; T: the parsed text.
 
-    declared: the pipeline's declaration of the kind. answer_schema: the JSON schema of an answer. writer: the
+    declared: the pipeline's declaration of the kind. writer: the
     fingerprint. tokens: the approximate length. prompt: None without a model; `fallback` then writes all texts.
     """
 
     declared: ClassVar[Writer]
-    answer_schema: ClassVar[Mapping[str, Any]]
 
     def __init__(self, settings: WriterSettings) -> None:
         self.writer = settings.fingerprint
@@ -100,6 +100,11 @@ class TextWriter(ABC, Generic[I, T]):
     def fixed_text(self, item: I) -> T | None:
         """Return the text of an item that needs no model; None for other items."""
         return None
+
+    @property
+    def answer_schema(self) -> Mapping[str, Any]:
+        """The JSON schema of an answer: a text in a field with the task's name."""
+        return object_schema(**{self.declared.task: prose(self.tokens)})
 
     @property
     def most_output(self) -> int:

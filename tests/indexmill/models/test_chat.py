@@ -28,17 +28,31 @@ CLOSED = {
         ({**CLOSED, "additionalProperties": True}, False),
         ({key: value for key, value in CLOSED.items() if key != "additionalProperties"}, False),
         ({**CLOSED, "required": []}, False),
-        ({**CLOSED, "properties": {"names": {"type": "string", "maxLength": 9}}}, False),
+        ({**CLOSED, "properties": {"names": {"type": "string", "maxLength": 9}}}, True),
         ({**CLOSED, "properties": {"names": {"type": "array", "items": {"type": "object"}}}}, False),
         ({**CLOSED, "properties": {"names": {"type": "array", "items": CLOSED}}}, True),
-        ({**CLOSED, "properties": {"names": {"anyOf": [{"type": "null"}, {"type": "string", "minLength": 1}]}}}, False),
+        ({**CLOSED, "properties": {"names": {"anyOf": [{"type": "null"}, {"type": "string", "minLength": 1}]}}}, True),
+        ({**CLOSED, "properties": {"names": {"type": "array", "uniqueItems": True}}}, False),
         ({**CLOSED, "$defs": {"open": {"type": "object", "properties": {"x": {"type": "string"}}}}}, False),
     ],
 )
 def test_strict_is_asked_for_where_the_schema_allows_it(schema: dict[str, Any], strict: bool) -> None:
     assert takes_strict(schema) == strict
-    forms = [shape.form for shape in shapes("auto", schema, "max_tokens")]
+    forms = [shape.form for shape in shapes("auto", schema, "max_tokens", lengths=False)]
     assert forms == ["strict", "json_schema", "json_object", "text"][not strict :]
+
+
+def test_lengths_of_texts_are_in_all_requests_but_those_for_openai() -> None:
+    schema = {**CLOSED, "properties": {"names": {"type": "array", "maxItems": 3, "items": {"maxLength": 9}}}}
+    asked = Request("summary", "", "1", "", schema, 300)
+    forms = {}
+    tried = [shape.form for shape in shapes("auto", schema, "max_tokens")]
+    assert tried == ["strict_lengths", "strict", "json_schema", "json_object", "text"]
+    for form in tried[:3]:
+        body = chat_body(asked, RequestShape(form, "max_tokens"), "small", None)  # type: ignore[arg-type]
+        forms[form] = body["response_format"]["json_schema"]["schema"]
+    assert forms["json_schema"] == forms["strict_lengths"] == schema
+    assert forms["strict"] == {**CLOSED, "properties": {"names": {"type": "array", "maxItems": 3, "items": {}}}}
 
 
 def test_a_setting_leaves_one_form() -> None:

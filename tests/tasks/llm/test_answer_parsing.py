@@ -6,10 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from indexmill.models.llm import Completion
+from indexmill.models.llm import Completion, object_schema
 from indexmill.models.readable import BadAnswer
-from tasks.llm.answer_parsing import fits, read
+from tasks.llm.answer_parsing import fits, list_schema, prose, read, string
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -42,7 +44,7 @@ def test_an_answer_is_json_also_in_a_fence(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "finish_reason", "reason"),
     [
-        (json.dumps(GOOD), "length", "cut-off"),
+        (f'{{"summary": "about {CANARY}', "length", "cut-off"),
         ("{" + "\n" * 500, "length", "endless-space"),
         ("", "content_filter", "filtered"),
         (f"I cannot speak of {CANARY}", "refusal", "declined"),
@@ -62,7 +64,7 @@ def test_an_answer_is_json_also_in_a_fence(text: str) -> None:
         ('{"summary": 7}', "stop", 'wrong-schema: properties/summary/type is "string"'),
         ('{"names": []}', "stop", 'wrong-schema: required is ["summary"]'),
         (f'{{"summary": "a", "{CANARY}": 1}}', "stop", "wrong-schema: additionalProperties is false"),
-        ('{"summary": "a", "names": [1, 2, 3, 4]}', "stop", "wrong-schema: properties/names/maxItems is 3"),
+        ('{"summary": " "}', "stop", 'wrong-schema: properties/summary/pattern is "\\\\S"'),
     ],
 )
 def test_what_cannot_be_used_is_told_without_a_word_of_it(text: str, finish_reason: str, reason: str) -> None:
@@ -72,7 +74,67 @@ def test_what_cannot_be_used_is_told_without_a_word_of_it(text: str, finish_reas
     assert CANARY not in str(raised.value)
 
 
+ITEM = object_schema(name=string(9), parts=list_schema(9, string(9)))
+LISTS = object_schema(things=list_schema(9, ITEM), ends=list_schema(9, string(9)))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"things": [{"name": "a", "parts": ["b", "c"]}, {"name": "d', [("a", ["b", "c"])]),
+        ('{"things": [{"name": "a", "parts": ["b", "c', [("a", ["b"])]),
+        ('{"things": [{"name": "a", ', [("a", [])]),
+        ('```json\n{"things": [{"name": "a", "parts": []}, {"na', [("a", [])]),
+        ('{"things": [{"name": "a", "parts": []}, ' + "\n" * 999, [("a", [])]),
+        ('{"things": [{"name": "a", "parts": 1}, {"name": "b", "parts": []}, {"na', None),
+        ('{"things": [{"na', None),
+        ('{"things": [', None),
+        ("It begins", None),
+        ("", None),
+    ],
+)
+def test_the_items_before_the_cut_of_an_answer_count(text: str, value: list[tuple[str, list[str]]] | None) -> None:
+    if value is None:
+        with pytest.raises(BadAnswer):
+            read(completion(text, "length"), LISTS)
+        return
+    things = [{"name": name, "parts": parts} for name, parts in value]
+    assert read(completion(text, "length"), LISTS) == {"things": things, "ends": []}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("It is a bridge. It spans the 4.5 km of", "It is a bridge."),
+        ("它是一座桥。它", "它是一座桥。"),
+        ("It spans the 4.5 km", None),
+    ],
+)
+def test_the_sentences_before_the_cut_of_a_text_count(text: str, value: str | None) -> None:
+    cut = completion(json.dumps({"summary": text}, ensure_ascii=False)[:-2], "length")
+    if value is None:
+        with pytest.raises(BadAnswer, match="cut-off"):
+            read(cut, object_schema(summary=prose(20)))
+    else:
+        assert read(cut, object_schema(summary=prose(20))) == {"summary": value}
+
+
+@given(st.integers(0, 200), st.lists(st.lists(st.text(max_size=5), max_size=3), min_size=1, max_size=4))
+def test_wherever_an_answer_is_cut_no_item_is_changed(cut: int, parts: list[list[str]]) -> None:
+    whole = {"things": [{"name": str(n), "parts": of} for n, of in enumerate(parts)], "ends": ["x"]}
+    text = json.dumps(whole)[:cut]
+    try:
+        value = read(completion(text, "length"), LISTS)
+    except BadAnswer:
+        return
+    for n, thing in enumerate(value["things"]):
+        assert thing["name"] == str(n)
+        assert thing["parts"] == parts[n][: len(thing["parts"])]
+        assert len(thing["parts"]) == len(parts[n]) or n == len(value["things"]) - 1
+
+
 def test_a_value_fits_its_schema_or_not() -> None:
     assert fits(GOOD, SCHEMA)
+    assert fits({"summary": "a", "names": [1, 2, 3, 4]}, SCHEMA)  # a longer list than requested can be used
     assert not fits({"summary": ""}, SCHEMA)
     assert not fits("text", SCHEMA)

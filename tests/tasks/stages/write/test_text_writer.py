@@ -8,7 +8,6 @@ from typing import Any
 from storage.folder import FolderStore
 from tasks.core.estimate import Range
 from tasks.core.writer import Writer
-from tasks.llm.answer_parsing import text_schema
 from tasks.stages.write.text_writer import TextWriter, WriterSettings
 from tests.tasks.making import UNASKED
 
@@ -21,7 +20,6 @@ class Sayings(TextWriter[str, str]):
     """A word of two letters or fewer is a saying as it is."""
 
     declared = Writer("saying", "sayings", lambda *_: {}, lambda _: True)
-    answer_schema = text_schema("saying")
     numbers = {"verses": 3}  # type: ignore[assignment]  # noqa: RUF012
 
     def load(self, items: Sequence[str]) -> None:
