@@ -184,6 +184,7 @@ class LlmServer:
         self.lacks = frozenset(lacks)
         self.keys = None if keys is None else set(keys)
         self.seconds = seconds
+        self.streams = True
         self.requests: list[Received] = []
         self.billed = Billed()
         self.faulted: Counter[str] = Counter()
@@ -360,7 +361,11 @@ class LlmServer:
             return None
         if fault == "html":
             return Reply(200, b"<html><body>Please sign in</body></html>", {"content-type": "text/html"})
-        reply = Reply.of(200, body)
+        if chat.get("stream") and self.streams and "choices" in body:
+            include_usage = (chat.get("stream_options") or {}).get("include_usage", False)
+            reply = Reply(200, streamed(body, include_usage), {"content-type": "text/event-stream"})
+        else:
+            reply = Reply.of(200, body)
         cut = len(reply.body) // 2 if fault == "drop-midway" else None
         return Reply(200, reply.body, reply.headers, cut, self.faults.slow_seconds if fault == "slow" else 0.0)
 
@@ -377,6 +382,22 @@ class LlmServer:
         code = "insufficient_quota" if fault == "429-quota" else None
         said = f"status {status} for key {CANARY} and prompt {asked[:200]}"
         return Reply.error(status, "response_format is not supported" if "format" in fault else said, code, headers)
+
+
+def streamed(body: Mapping[str, Any], include_usage: bool) -> bytes:
+    """A chat completion as a stream of events: a chunk for every 40 characters, then its end and its usage."""
+    (choice,) = body["choices"]
+    content, refusal = choice["message"]["content"] or "", choice["message"]["refusal"]
+    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    deltas += [{"content": content[at : at + 40]} for at in range(0, len(content), 40)]
+    deltas += [{"refusal": refusal}] if refusal else []
+    head = {**body, "object": "chat.completion.chunk"}
+    head.pop("usage", None)
+    chunks = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    chunks.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]})
+    if include_usage and "usage" in body:
+        chunks.append({**head, "choices": [], "usage": body["usage"]})
+    return b"".join(b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in chunks) + b"data: [DONE]\n\n"
 
 
 def prompt_digest(chat: Mapping[str, Any]) -> str:

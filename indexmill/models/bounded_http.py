@@ -29,18 +29,24 @@ class BoundedClient(httpx2.AsyncClient):
         response = await super().send(request, stream=True, **options)
         if stream and response.is_success:
             return response
-        whole = _Whole(response, self._largest)
-        try:
-            async with contextlib.aclosing(response.aiter_bytes()) as chunks:
-                async for chunk in chunks:
-                    if not whole.takes(chunk):
-                        break
-        finally:
-            await response.aclose()
+        content = await whole_body(response, self._largest)
         headers = httpx2.Headers(response.headers)
         for name in ("content-encoding", "content-length"):  # these describe the compressed body
             headers.pop(name, None)
-        return httpx2.Response(response.status_code, headers=headers, content=bytes(whole.content), request=request)
+        return httpx2.Response(response.status_code, headers=headers, content=content, request=request)
+
+
+async def whole_body(response: httpx2.Response, largest: int = LARGEST_ANSWER) -> bytes:
+    """Read the body of a streamed response and close it; raises LlmUnusable as `BoundedClient.send` does."""
+    whole = _Whole(response, largest)
+    try:
+        async with contextlib.aclosing(response.aiter_bytes()) as chunks:
+            async for chunk in chunks:
+                if not whole.takes(chunk):
+                    break
+    finally:
+        await response.aclose()
+    return bytes(whole.content)
 
 
 def content_of(response: httpx2.Response) -> bytes:

@@ -91,7 +91,7 @@ class HttpFailure:
             after=retry_after(headers, now),
         )
 
-    def blames(self) -> Literal["form", "limit", "temperature", "length", "subject", ""]:
+    def blames(self) -> Literal["form", "limit", "stream", "temperature", "length", "subject", ""]:
         """Return the part of the request that the endpoint rejects; empty if it is not known."""
         if self.status not in (400, 404, 415, 422, 501):
             return ""
@@ -101,6 +101,8 @@ class HttpFailure:
             return "subject"
         if self.parameter == "temperature" or _TEMPERATURE.match(self.message):
             return "temperature"
+        if "stream" in f"{self.parameter} {self.message}".lower():
+            return "stream"
         if re.search(r"max_(completion_)?tokens", f"{self.parameter} {self.message}"):
             return "limit"
         return "form" if _FORM.search(f"{self.parameter} {self.message}") else ""

@@ -40,6 +40,7 @@ class Completion:
     """A model's answer to one request, and the billed tokens.
 
     finish_reason: ``stop`` for a complete answer; otherwise ``length``, ``content_filter``, ``refusal`` or another.
+    waited: the seconds until the endpoint began to write.
     """
 
     text: str = field(repr=False)
@@ -47,6 +48,7 @@ class Completion:
     input_tokens: int
     output_tokens: int
     model: str
+    waited: float = field(default=0.0, compare=False)
 
 
 class LLM(Protocol):

@@ -25,6 +25,7 @@ from indexmill.models.http_failures import LLM_SETTINGS, HttpFailure, SettingNam
 from indexmill.models.http_logs import silence
 from indexmill.models.llm_errors import LlmRejected, LlmUnreachable
 from indexmill.models.secrets import KeySource
+from indexmill.store.canonical import canonical_json
 
 if TYPE_CHECKING:
     import httpx2
@@ -155,13 +156,18 @@ class OpenAiConnection:
             raise result
         return result
 
-    async def _attempt(self, send: Callable[[openai.AsyncOpenAI], Awaitable[_T]]) -> _T | HttpFailure | IndexmillError:
-        """Return the result, or the error as a value: an exception raised here would carry the prompt."""
+    async def _attempt(
+        self, send: Callable[[openai.AsyncOpenAI], Awaitable[_T]], seconds: float | None = None
+    ) -> _T | HttpFailure | IndexmillError:
+        """Return the result, or the error as a value: an exception raised here would carry the prompt.
+
+        seconds: the limit of the whole call, by default the timeout.
+        """
         openai = self._openai()
         import httpx2
 
         try:
-            async with asyncio.timeout(self.timeout_seconds):
+            async with asyncio.timeout(seconds or self.timeout_seconds):
                 return await send(await self._client())
         except openai.APIStatusError as error:
             response = error.response
@@ -170,10 +176,14 @@ class OpenAiConnection:
             if isinstance(error, openai.APITimeoutError) and "Connect" not in type(error.__cause__).__name__:
                 return self._late()
             return lost_connection(error.__cause__, self.where, self.names)
-        except TimeoutError:
+        except (TimeoutError, httpx2.TimeoutException):
             return self._late()
+        except httpx2.TransportError as error:  # while an answer is streamed
+            return lost_connection(error, self.where, self.names)
         except IndexmillError as error:  # about the key, or an endless answer
             return error.with_traceback(None)
+        except openai.APIError as error:  # an error within a stream
+            return HttpFailure.of(500, {}, canonical_json({"error": error.body}), time.time())
         except (openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
             return LlmRejected(f"{self.where}: the request cannot be sent ({type(error).__name__})")
 

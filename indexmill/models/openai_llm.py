@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from indexmill.errors import IndexmillError
 from indexmill.models.chat import Limit, RequestShape, Structured, chat_body, completion_of, input_bound, shapes
+from indexmill.models.chat_stream import ChatStream
 from indexmill.models.http_failures import HttpFailure
 from indexmill.models.llm import Completion, Request
 from indexmill.models.llm_errors import LlmError, LlmForbidden
@@ -26,8 +27,14 @@ if TYPE_CHECKING:
 _OPENAI = ("api.openai.com", ".openai.azure.com")
 """Hosts whose newer models do not accept `max_tokens`, and whose strict schemas have no lengths of texts."""
 
+_LONGEST = 15
+"""The maximum time of a streamed answer, in timeouts: one that is still being written then is cut off."""
+
 _LEAST_ROOM = 4
 """The part of an answer's limit for which a request is repeated if the context has no room for all of it."""
+
+_without_streams: set[tuple[str, str]] = set()
+"""The endpoints and models that rejected a streamed request in this process."""
 
 _working_shapes: dict[tuple[str, str, str], RequestShape] = {}
 """The request shape that last worked in this process, by endpoint, model and schema."""
@@ -95,14 +102,21 @@ class OpenAiLlm(OpenAiConnection):
     async def _completed(self, request: Request, correction: tuple[str, str] | None) -> Completion | IndexmillError:
         forms = self._shapes(request)
         swapped = shortened = False
+        endpoint = self.base_url, self.model
         while True:
             shape = forms[0]
             body = chat_body(request, shape, self.model, self.temperature, correction)
-            result = await self._attempt(functools.partial(_sent, body))
+            stream = ChatStream(body, _LONGEST * self.timeout_seconds)
+            if endpoint in _without_streams:
+                result = await self._attempt(functools.partial(_sent, body))
+            else:
+                result = await self._attempt(stream.send, 2 * _LONGEST * self.timeout_seconds)
             if not isinstance(result, HttpFailure):
                 break
             blamed = result.blames()
-            if blamed == "limit" and not swapped:
+            if blamed == "stream" and endpoint not in _without_streams:
+                _without_streams.add(endpoint)
+            elif blamed == "limit" and not swapped:
                 forms, swapped = [form.with_other_limit() for form in forms], True
             elif blamed == "length" and not shortened and result.room() >= request.max_output_tokens // _LEAST_ROOM:
                 request, shortened = replace(request, max_output_tokens=result.room()), True
@@ -116,19 +130,22 @@ class OpenAiLlm(OpenAiConnection):
                 return result.error(self.where, self.model)
         if isinstance(result, IndexmillError):
             return result
-        outcome = self._read(request, correction, result)
+        outcome = self._read(request, correction, result, stream.waited)
         if isinstance(outcome, Completion):
             _working_shapes[self._memory(request)] = shape
         return outcome
 
-    def _read(self, request: Request, correction: tuple[str, str] | None, content: bytes) -> Completion | LlmError:
+    def _read(
+        self, request: Request, correction: tuple[str, str] | None, content: bytes, waited: float
+    ) -> Completion | LlmError:
         body = json_object(content) or {}
         error = body.get("error")
         if not body.get("choices") and isinstance(error, dict) and isinstance(error.get("code"), int):
             # Some gateways return 200 with the status of the model's own endpoint in the body.
             return HttpFailure.of(error["code"], {}, content, time.time()).error(self.where, self.model)
         try:
-            return completion_of(request, body, self.model, input_bound(request, correction))
+            completion = completion_of(request, body, self.model, input_bound(request, correction))
+            return replace(completion, waited=waited)
         except LlmError as none:
             return none.with_traceback(None)
 

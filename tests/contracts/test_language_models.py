@@ -35,6 +35,7 @@ def model_of(
 ) -> Callable[[LlmServer], LLM]:
     monkeypatch.setenv("OPENAI_API_KEY", CANARY)
     openai_llm._working_shapes.clear()
+    openai_llm._without_streams.clear()
     return lambda server: MODELS[request.param](OpenAiLlm("small", server.base_url, timeout_seconds=20.0), tmp_path)
 
 

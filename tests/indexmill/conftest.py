@@ -31,6 +31,7 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.lower(), raising=False)
     monkeypatch.setattr("indexmill.command.waiting.MOMENT", 600.0)
     openai_llm._working_shapes.clear()
+    openai_llm._without_streams.clear()
 
 
 @pytest.fixture(scope="session")

@@ -22,12 +22,13 @@ from typing import Any, cast
 import pytest
 
 from indexmill.errors import ConfigurationError, IndexmillError, ModelUnavailable
+from indexmill.models import openai_llm
 from indexmill.models.endpoint import Endpoint
 from indexmill.models.llm import Completion, Request, data_block
 from indexmill.models.llm_errors import LlmBusy, LlmError, LlmForbidden, LlmRejected, LlmUnreachable
 from indexmill.models.openai_llm import LlmOptions, OpenAiLlm, open_llm
 from indexmill.models.secrets import KeySource
-from tests.llm_server import CANARY, SPOILED, Faults, LlmServer
+from tests.llm_server import CANARY, SPOILED, Faults, LlmServer, Reply
 
 pytestmark = pytest.mark.usefixtures("endpoint")
 
@@ -87,6 +88,8 @@ def test_an_answer_comes_with_its_cost_and_the_connection_is_closed() -> None:
             "type": "json_schema",
             "json_schema": {"name": "summary", "schema": SCHEMA, "strict": True},
         },
+        "stream": True,
+        "stream_options": {"include_usage": True},
     }
 
 
@@ -178,6 +181,103 @@ def test_an_answer_that_trickles_ends_at_the_timeout() -> None:
         assert time.monotonic() - began < 5
     assert isinstance(came, LlmUnreachable)
     assert "llm.timeout_seconds" in str(came)
+
+
+def test_an_answer_may_take_longer_than_the_timeout_while_it_is_being_written() -> None:
+    with LlmServer(faults=Faults(by_number={1: "slow"}, slow_seconds=2.0), seconds=0.1) as server:
+        came = ask_one(llm_of(server, timeout_seconds=0.8))
+    assert (came.finish_reason, came.output_tokens) == ("stop", server.billed.output_tokens)
+    assert 0.1 <= came.waited < 1.9
+
+
+def test_an_answer_that_is_written_for_ever_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(openai_llm, "_LONGEST", 1)
+    with LlmServer(faults=Faults(by_number={1: "slow"}, slow_seconds=8.0)) as server:
+        came = ask_one(llm_of(server, timeout_seconds=2.0))
+    assert came.finish_reason == "length"
+    assert came.text.startswith('{"summary": "Ida')
+
+
+def test_an_endpoint_that_ignores_the_limit_is_not_read_to_the_end() -> None:
+    with LlmServer(answer=lambda chat: {"summary": "on and " * 20_000}) as server:
+        came = ask_one(llm_of(server))
+    assert came.finish_reason == "length"
+    assert len(came.text) < 50_000
+    assert came.output_tokens == 200
+
+
+def test_an_endpoint_without_streams_is_asked_for_none() -> None:
+    with LlmServer(lacks=("stream_options",)) as server:
+        first, second = ask(llm_of(server), request(), request("Another text"))
+        assert ["stream" in received.json() for received in server.chats] == [True, False, False]
+    with LlmServer() as server:
+        server.streams = False  # though it is asked for one
+        third = ask_one(llm_of(server))
+    assert [came.finish_reason for came in (first, second, third)] == ["stop"] * 3  # type: ignore[union-attr]
+
+
+def test_an_error_within_a_stream_is_tried_again() -> None:
+    class Failing(LlmServer):
+        def reply(self, *received: Any) -> Reply:
+            error = b'data: {"error": {"message": "out of memory", "code": 500}}\n\n'
+            return Reply(200, error, {"content-type": "text/event-stream"})
+
+    with Failing() as server:
+        came = ask_one(llm_of(server))
+    assert isinstance(came, LlmBusy)
+    assert "memory" not in str(came)
+
+
+def test_a_stream_that_says_nothing_is_no_answer() -> None:
+    class Empty(LlmServer):
+        def reply(self, *received: Any) -> Reply:
+            return Reply(200, b"data: [DONE]\n\n", {"content-type": "text/event-stream"})
+
+    with Empty() as server:
+        came = ask_one(llm_of(server))
+    assert isinstance(came, LlmUnreachable)
+
+
+_OPENAI = (
+    "This model's maximum context length is {} tokens. However, you requested 500 tokens (300 in the messages, ...)"
+)
+_VLLM = (
+    "'max_tokens' or 'max_completion_tokens' is too large: 200. This model's maximum context length is 420 tokens and "
+    "your request has 300 input tokens (200 > 420 - 300)."
+)
+_TGI = "`inputs` tokens + `max_new_tokens` must be <= 420. Given: 300 `inputs` tokens and 200 `max_new_tokens`"
+_LM_STUDIO = "Trying to keep the first 300 tokens. However, the model is loaded with context length of only 290 tokens"
+_LLAMA_CPP = "the request exceeds the available context size, try increasing it"
+
+
+@pytest.mark.parametrize(
+    ("room", "message"),
+    [
+        (120, _OPENAI.format(420)),
+        (120, _VLLM),
+        (120, _TGI),
+        (0, _OPENAI.format(290)),
+        (0, _LM_STUDIO),
+        (0, _LLAMA_CPP),
+    ],
+)
+def test_an_answer_gets_the_room_that_the_context_leaves(room: int, message: str) -> None:
+    class Small(LlmServer):
+        def _answered(self, received: Any, chat: Any, fault: Any) -> Reply | None:
+            if chat["max_tokens"] > room:
+                return Reply.error(400, message)
+            return super()._answered(received, chat, fault)
+
+    with Small() as server:
+        came = ask_one(llm_of(server))
+        limits = [received.json()["max_tokens"] for received in server.chats]
+    if room:
+        assert limits == [200, 120]
+        assert came.finish_reason == "stop"
+    else:
+        assert limits == [200]
+        assert isinstance(came, LlmRejected)
+        assert came.of_prompt
 
 
 def test_where_nobody_listens_nothing_was_billed() -> None:
