@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tasks.llm.account import CallLimits
+from tasks.llm.call_window import Outcome
 from tasks.llm.quota import LocalQuota
 
 if TYPE_CHECKING:
@@ -51,8 +52,9 @@ class SharedQuota:
     async def set_aside(self, model: str, input_tokens: int, output_tokens: int) -> str:
         return await self._ticket("set_aside", model, input_tokens, output_tokens)
 
-    async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
-        await self._call("settle", ticket=ticket, input_tokens=int(input_tokens), output_tokens=int(output_tokens))
+    async def settle(self, ticket: str, input_tokens: int, output_tokens: int, outcome: Outcome = "other") -> None:
+        tokens = {"input_tokens": int(input_tokens), "output_tokens": int(output_tokens)}
+        await self._call("settle", ticket=ticket, **tokens, outcome=outcome)
 
     async def hold(self, prompt: str) -> None:
         await self._call("hold", prompt=prompt)

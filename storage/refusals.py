@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 
 from indexmill.store.layout import REFUSALS, refusal_name
 from storage import prompt_records
@@ -23,6 +23,8 @@ class RefusedPrompt(PromptRecord):
 
     reason: Annotated[str, StringConstraints(min_length=1, max_length=1000)]
     """A word, sometimes with a colon and details; never text of the corpus or of the answer."""
+    runs: Annotated[int, Field(ge=1, exclude_if=lambda runs: runs == 1)] = 1
+    """The number of runs in which the prompt got no answer."""
 
     @property
     def name(self) -> str:

@@ -30,7 +30,7 @@ class ChatStream:
         self._most = _CHUNKS_PER_TOKEN * limit + _MORE_CHUNKS
         self._seconds = seconds
         self.waited = 0.0
-        """The seconds until the first token came."""
+        """The seconds until the first token came; 0 if the endpoint does not stream."""
 
     async def send(self, client: openai.AsyncOpenAI) -> bytes:
         """Send the request, and return the body of a completion; an answer that is cut off has the reason `length`.
@@ -41,9 +41,7 @@ class ChatStream:
         creating = client.chat.completions.with_streaming_response.create(**self._body)
         async with creating as response:
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
-                content = await whole_body(response.http_response)
-                self.waited = time.monotonic() - began
-                return content
+                return await whole_body(response.http_response)
             return await self._whole(await response.parse(), began)
 
     async def _whole(self, stream: openai.AsyncStream[Any], began: float) -> bytes:

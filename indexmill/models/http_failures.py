@@ -23,6 +23,7 @@ _NO_MONEY = frozenset(
     {"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "insufficient_balance"}
 )
 _TRY_LATER = frozenset({408, 409, 425, 429})
+_OVERLOADED = frozenset({408, 429, 503, 504, 524, 529})
 _GATEWAY_GAVE_UP = frozenset({408, 502, 504, 520, 522, 524})
 """The statuses of a gateway or proxy that timed out; the model may have done the work."""
 
@@ -121,7 +122,9 @@ class HttpFailure:
         if self.status in _TRY_LATER or self.status >= 500:
             billed: Literal["no", "maybe"] = "maybe" if self.status in _GATEWAY_GAVE_UP else "no"
             why = "too many requests" if self.status == 429 else "the service is busy or failed"
-            return LlmBusy(f"{prefix}: {why}", retry=True, retry_after=self.after, billed=billed)
+            busy = LlmBusy(f"{prefix}: {why}", retry=True, retry_after=self.after, billed=billed)
+            busy.overloaded = self.status in _OVERLOADED
+            return busy
         blamed = {"length": "the prompt is longer than the model's context", "subject": "a filter blocked the prompt"}
         error = LlmRejected(f"{prefix}: {blamed.get(self.blames(), 'the request was rejected')}")
         error.of_prompt = self.blames() in blamed or self.status == 413

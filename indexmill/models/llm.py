@@ -40,7 +40,7 @@ class Completion:
     """A model's answer to one request, and the billed tokens.
 
     finish_reason: ``stop`` for a complete answer; otherwise ``length``, ``content_filter``, ``refusal`` or another.
-    waited: the seconds until the endpoint began to write.
+    waited: the seconds until the endpoint began to write; 0 if it does not stream.
     """
 
     text: str = field(repr=False)

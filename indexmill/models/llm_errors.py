@@ -24,10 +24,12 @@ class LlmError(IndexmillError):
 
     retry: True if the same request may succeed later. retry_after: the number of seconds that the endpoint asks to
     wait; None if it does not say. billed: whether the work was billed: ``no``, ``maybe``, or the billed completion.
-    useless_response: True if the endpoint returned a success status, but no usable answer.
+    useless_response: True if the endpoint returned a success status, but no usable answer. overloaded: True if it has
+    more to do than it can: fewer calls at once may help.
     """
 
     useless_response = False
+    overloaded = False
 
     def __init__(
         self,

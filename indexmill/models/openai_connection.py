@@ -188,11 +188,13 @@ class OpenAiConnection:
             return LlmRejected(f"{self.where}: the request cannot be sent ({type(error).__name__})")
 
     def _late(self) -> LlmUnreachable:
-        return LlmUnreachable(
+        error = LlmUnreachable(
             f"{self.where}: no answer within {self.timeout_seconds:g} s ({self.names.timeout})",
             retry=True,
             billed="maybe",
         )
+        error.overloaded = True
+        return error
 
     async def _client(self) -> openai.AsyncOpenAI:
         loop = asyncio.get_running_loop()

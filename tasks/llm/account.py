@@ -19,6 +19,7 @@ from decimal import Decimal
 from indexmill.errors import BudgetReached, ConfigurationError
 from indexmill.text.counted import counted
 from schemas.config import EmbedSettings, LlmSettings, Price
+from tasks.llm.call_window import CallWindow, Outcome
 from tasks.llm.token_bucket import TokenBucket
 
 
@@ -40,6 +41,7 @@ class CallLimits:
 
     budget_cost: in the currency of `prices`, which are by model name. lapse: seconds after which an unsettled call is
     given up and counts as spent. rates: the limits of models at endpoints other than the language model's, by name.
+    adapts: whether the number of calls at once adapts to each endpoint (`CallWindow`).
     """
 
     requests_per_minute: int | None = None
@@ -49,6 +51,7 @@ class CallLimits:
     prices: Mapping[str, Price] = field(default_factory=dict)
     lapse: float = 900.0
     rates: Mapping[str, EndpointRates] = field(default_factory=dict)
+    adapts: bool = False
 
     @classmethod
     def of(cls, settings: LlmSettings, prices: Mapping[str, Price], embed: EmbedSettings | None = None) -> CallLimits:
@@ -63,6 +66,7 @@ class CallLimits:
             {embed.model: EndpointRates(embed.requests_per_minute, embed.tokens_per_minute)}
             if embed is not None and has_endpoint
             else {},
+            adapts=True,
         )
 
 
@@ -114,9 +118,10 @@ class _Call:
 
 
 class _Lane:
-    """The waiting calls of one endpoint, first in, first out, and its rates."""
+    """The waiting calls of one endpoint, first in, first out, its rates, and its window, None if nothing adapts."""
 
-    def __init__(self, rates: EndpointRates) -> None:
+    def __init__(self, rates: EndpointRates, adapts: bool) -> None:
+        self.window = CallWindow() if adapts else None
         self.waiting: dict[str, _Call] = {}
         self.requests, self.tokens = _bucket(rates.requests), _bucket(rates.tokens)
         self.paused = -math.inf
@@ -127,8 +132,8 @@ class Account:
 
     def __init__(self, limits: CallLimits) -> None:
         self._limits = limits
-        self._lanes = {name: _Lane(rates) for name, rates in limits.rates.items()}
-        self._lanes[""] = _Lane(EndpointRates(limits.requests_per_minute, limits.tokens_per_minute))
+        rates = {**limits.rates, "": EndpointRates(limits.requests_per_minute, limits.tokens_per_minute)}
+        self._lanes = {name: _Lane(of_lane, limits.adapts) for name, of_lane in rates.items()}
         self._numbers = itertools.count(1)
         self._open: dict[str, _Call] = {}
         self._lapsed: dict[str, _Call] = {}
@@ -173,6 +178,8 @@ class Account:
 
     def _open_up(self, ticket: str, call: _Call, now: float) -> None:
         call.since = now
+        if (window := self._window(call)) is not None:
+            window.begin()
         self._open[ticket] = call  # in the order of `since`
         self._aside.add(call.tokens, call.cost)
 
@@ -205,13 +212,15 @@ class Account:
         waits = [self._wait(lane, call, now) if self.ended is None else math.inf for lane, call in first]
         return min(waits, default=math.inf)
 
-    def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
+    def settle(self, ticket: str, input_tokens: int, output_tokens: int, outcome: Outcome = "other") -> None:
         """Record the billed tokens of a call; 0 if it certainly was not billed. The first settlement counts."""
         if min(input_tokens, output_tokens) < 0:
             raise ValueError(f"negative billed tokens: {input_tokens} input, {output_tokens} output")
         for calls, sums in ((self._open, self._aside), (self._lapsed, self._spent)):
             if ticket in calls:
                 call = calls.pop(ticket)
+                if calls is self._open and (window := self._window(call)) is not None:
+                    window.end(outcome)
                 sums.add(call.tokens, call.cost, -1)
                 break
         else:
@@ -271,6 +280,10 @@ class Account:
             )
         return stages
 
+    def _window(self, call: _Call) -> CallWindow | None:
+        """Return the window in which a call counts; batches count in none."""
+        return None if call.batch else self._lane(call.model).window
+
     def _lane(self, model: str) -> _Lane:
         return self._lanes[model if model in self._lanes else ""]
 
@@ -280,6 +293,8 @@ class Account:
             if not self._fits(call, self._spent):
                 self.end(self._reached(call))
                 return math.inf
+            return next(iter(self._open.values())).since + self._limits.lapse - now
+        if lane.window is not None and lane.window.is_full():
             return next(iter(self._open.values())).since + self._limits.lapse - now
         waits = [lane.paused - now]
         waits += [bucket.wait(1, now) for bucket in [lane.requests] if bucket is not None]
@@ -320,6 +335,8 @@ class Account:
 
     def _give_up(self, ticket: str) -> None:
         call = self._lapsed[ticket] = self._open.pop(ticket)
+        if (window := self._window(call)) is not None:
+            window.end()
         self._aside.add(call.tokens, call.cost, -1)
         self._spent.add(call.tokens, call.cost)
 

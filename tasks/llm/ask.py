@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from indexmill.models.llm import LLM, Completion, Request, key_of
-from indexmill.models.llm_errors import LlmError, LlmRejected, LlmUnusable
+from indexmill.models.llm import LLM, Completion, Request, key_of, object_schema
+from indexmill.models.llm_errors import LlmBusy, LlmError, LlmRejected, LlmUnreachable, LlmUnusable
 from indexmill.models.openai_llm import open_llm
 from indexmill.models.progress import Items, report_progress
 from indexmill.models.readable import BadAnswer
@@ -23,10 +23,22 @@ from storage.clock import Clock, timestamp
 from storage.protocol import Store
 from tasks.llm.answer_parsing import read
 from tasks.llm.calls import USELESS, PaidCalls, RequestCost, Sleep
-from tasks.llm.prompt_results import AskResult, ModelAnswer, PromptRefusal, RequestRecord, stored_result
+from tasks.llm.prompt_results import NO_ANSWER, AskResult, ModelAnswer, PromptRefusal, RequestRecord, stored_result
 from tasks.llm.quota import Quota
 
 _HOPELESS = 20  # rejected requests, without any answer, after which the run stops calling
+
+_SENT_IN_VAIN = 3
+"""The number of calls without an answer after which a prompt is given up if the endpoint answers others."""
+
+_PROBE = Request(
+    "probe", "Answer with the JSON object.", "1", '{"ok": true}', object_schema(ok={"type": "boolean"}), 32
+)
+"""A prompt that every model answers, to tell a prompt that is never answered from an endpoint that is down."""
+
+
+class _Unanswered(Exception):
+    """The endpoint answers other prompts, but not this one."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +78,7 @@ def ask(
     backend = open_llm(asking.settings) if llm is None else llm
     calls = _Asking(
         quota=asking.quota,
+        timeout_seconds=asking.settings.timeout_seconds,
         deadline_seconds=asking.settings.deadline_seconds,
         sleep=sleep,
         counts=counts,
@@ -135,6 +148,8 @@ class _Asking(PaidCalls):
             value = await self._value(request, bill)
         except BadAnswer as bad:
             return await asyncio.to_thread(self._record(key, request).refuse, bad.reason)
+        except _Unanswered:
+            return await asyncio.to_thread(self._record(key, request).refuse, NO_ANSWER)
         except LlmError as error:
             if isinstance(error, LlmRejected) and error.of_prompt:
                 return await asyncio.to_thread(self._record(key, request).refuse, _reason(error))
@@ -168,14 +183,35 @@ class _Asking(PaidCalls):
         return value
 
     async def _complete(self, request: Request, correction: tuple[str, str] | None, bill: RequestCost) -> Completion:
-        """Send a request until the endpoint answers, within its deadline and its limit of useless answers."""
+        """Send a request until the endpoint answers, within its deadline and its limit of useless answers.
+
+        Raises _Unanswered if some calls get no answer while others do, or a probe does.
+        """
+        answers, in_vain = self.answer_count, 0
 
         async def attempt() -> Completion:
-            await self.llm.ready()
-            most = self.llm.input_tokens(request, correction), request.max_output_tokens
-            return await self.paid(lambda: self.llm.complete(request, correction), self.model, most, bill)
+            nonlocal in_vain
+            try:
+                return await self._send(request, correction, bill)
+            except LlmUnreachable as error:
+                in_vain += error.billed == "maybe" and not error.useless_response
+                if in_vain >= _SENT_IN_VAIN and (self.answer_count > answers or await self._answers_a_probe(bill)):
+                    raise _Unanswered from None
+                raise
 
         return await self.patiently(attempt, bill)
+
+    async def _send(self, request: Request, correction: tuple[str, str] | None, bill: RequestCost) -> Completion:
+        await self.llm.ready()
+        most = self.llm.input_tokens(request, correction), request.max_output_tokens
+        return await self.paid(lambda: self.llm.complete(request, correction), self.model, most, bill)
+
+    async def _answers_a_probe(self, bill: RequestCost) -> bool:
+        try:
+            await self._send(_PROBE, None, bill)
+        except (LlmUnreachable, LlmBusy):
+            return False
+        return True
 
     def _record(self, key: str, request: Request) -> RequestRecord:
         return RequestRecord(self.store, key, request, self.model, self.run_id, timestamp(self.clock()))

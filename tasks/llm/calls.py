@@ -20,6 +20,7 @@ from indexmill.errors import IndexmillError
 from indexmill.models.llm import Completion
 from indexmill.models.llm_errors import LlmError
 from indexmill.text.counted import counted
+from tasks.llm.call_window import Outcome
 from tasks.llm.quota import Quota
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -64,9 +65,11 @@ class PaidCalls:
     """Calls in one event loop.
 
     counts: the report's counts, named with `prefix`. section: the section of the settings that messages name.
+    timeout_seconds: the timeout of a call; one that waited a quarter of it for its first token was in a queue.
     """
 
     quota: Quota
+    timeout_seconds: float
     deadline_seconds: float
     sleep: Sleep
     section: str = "llm"
@@ -157,13 +160,16 @@ class PaidCalls:
             raise CallsEnded
         bill.attempts += 1
         spent = most
+        outcome: Outcome = "other"
         try:
             came = await send()
             spent = came.input_tokens, came.output_tokens
+            outcome = "queued" if getattr(came, "waited", 0.0) > self.timeout_seconds / 4 else "answered"
             self._count("calls")
             self.answer_count += 1
         except LlmError as error:
             bill.useless += error.useless_response
+            outcome = "overloaded" if error.overloaded else "other"
             if error.billed == "no":
                 spent = 0, 0
             elif isinstance(error.billed, Completion):
@@ -182,7 +188,7 @@ class PaidCalls:
             self._count("output_tokens", spent[1])
             self._count("tokens", sum(spent))
             with contextlib.suppress(IndexmillError):  # quota and run have ended; the paid answer is still stored
-                await self.quota.settle(ticket, *spent)
+                await self.quota.settle(ticket, *spent, outcome)
         return came
 
     def _count(self, name: str, number: int = 1) -> None:

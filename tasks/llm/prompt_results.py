@@ -32,6 +32,12 @@ class ModelAnswer:
     from_ledger: bool
 
 
+NO_ANSWER = "no-answer"
+"""The reason of a prompt that an endpoint never answered in a run, while it answered others."""
+
+_MOST_RUNS = 3
+"""The number of runs that send a prompt which got no answer."""
+
 AskResult = ModelAnswer | PromptRefusal
 """The result of a request."""
 
@@ -41,13 +47,17 @@ def stored_result(
 ) -> AskResult | None:
     """Return the stored answer or refusal of a prompt; None if there is neither.
 
-    retry_refused: see `LlmAccess`; refusals recorded by this run still count.
+    A refusal without an answer counts from its third run on. retry_refused: see `LlmAccess`; refusals recorded by this
+    run still count.
     """
     entry = ledger.find(store, key)
     if entry is not None and fits(entry.value, request.schema):
         return ModelAnswer(entry.value, entry.input_tokens, entry.output_tokens, from_ledger=True)
     refused = refusals.find(store, key)
-    if refused is None or (retry_refused and refused.run_id != run_id):
+    if refused is None:
+        return None
+    again = retry_refused or (refused.reason == NO_ANSWER and refused.runs < _MOST_RUNS)
+    if again and refused.run_id != run_id:
         return None
     return PromptRefusal(key, refused.reason)
 
@@ -86,5 +96,7 @@ class RequestRecord:
 
     def refuse(self, reason: str) -> PromptRefusal:
         """Record that the prompt has no answer."""
-        refusals.record(self.store, RefusedPrompt(**self._fields, reason=reason))
+        earlier = refusals.find(self.store, self.key)
+        runs = earlier.runs + 1 if earlier is not None and earlier.reason == reason == NO_ANSWER else 1
+        refusals.record(self.store, RefusedPrompt(**self._fields, reason=reason, runs=runs))
         return PromptRefusal(self.key, reason)

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from indexmill.errors import IndexmillError
 from tasks.llm.account import Account, AskingEnded, CallLimits, Spent
 from tasks.llm.at_work import PromptsAtWork
+from tasks.llm.call_window import Outcome
 
 _SHORTEST = 0.001
 """The shortest wait in seconds, which is the resolution of clocks."""
@@ -44,8 +45,8 @@ class Quota(Protocol):
         """
         ...
 
-    async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
-        """Record what a reserved call or batch was billed; 0 tokens if it certainly was not."""
+    async def settle(self, ticket: str, input_tokens: int, output_tokens: int, outcome: Outcome = "other") -> None:
+        """Record what a reserved call or batch was billed, 0 tokens if it certainly was not, and how it ended."""
         ...
 
     async def hold(self, prompt: str) -> None:
@@ -126,8 +127,8 @@ class LocalQuota:
         with self._lock:
             return self._account.set_aside(owner, stage, model, input_tokens, output_tokens, self._clock())
 
-    async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
-        self._change(lambda: self._account.settle(ticket, input_tokens, output_tokens))
+    async def settle(self, ticket: str, input_tokens: int, output_tokens: int, outcome: Outcome = "other") -> None:
+        self._change(lambda: self._account.settle(ticket, input_tokens, output_tokens, outcome))
 
     async def hold(self, prompt: str, *, owner: str = "") -> None:
         await self._prompts.hold(prompt, owner)
@@ -215,8 +216,8 @@ class _OfStage:
     async def set_aside(self, model: str, input_tokens: int, output_tokens: int) -> str:
         return await self.quota.set_aside(model, input_tokens, output_tokens, stage=self.stage)
 
-    async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
-        await self.quota.settle(ticket, input_tokens, output_tokens)
+    async def settle(self, ticket: str, input_tokens: int, output_tokens: int, outcome: Outcome = "other") -> None:
+        await self.quota.settle(ticket, input_tokens, output_tokens, outcome)
 
     async def hold(self, prompt: str) -> None:
         await self.quota.hold(prompt)
@@ -244,7 +245,7 @@ class NoQuota:
     async def set_aside(self, model: str, input_tokens: int, output_tokens: int) -> str:
         raise NotAsked(f"{model} was called where no calls are allowed")
 
-    async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
+    async def settle(self, ticket: str, input_tokens: int, output_tokens: int, outcome: Outcome = "other") -> None:
         pass
 
     async def hold(self, prompt: str) -> None:

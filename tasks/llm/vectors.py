@@ -208,6 +208,7 @@ class _Embedding(PaidCalls):
     def of(cls, store: Store, access: EncoderAccess, dimension: int | None, counts: Counter[str]) -> _Embedding:
         return cls(
             quota=access.quota,
+            timeout_seconds=access.settings.timeout_seconds,
             deadline_seconds=access.settings.deadline_seconds,
             sleep=asyncio.sleep,
             section="embed",

@@ -22,6 +22,7 @@ from tasks.core.executor import StoppedError
 from tasks.llm.ask import LlmAccess, ask
 from tasks.llm.batch import PromptBatcher
 from tasks.llm.batch_steps import Rhythm
+from tasks.llm.call_window import Outcome
 from tasks.llm.prompt_results import AskResult
 from tasks.llm.quota import Quota
 
@@ -71,7 +72,7 @@ class Purse:
         self.open[ticket] = input_tokens + output_tokens
         return ticket
 
-    async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
+    async def settle(self, ticket: str, input_tokens: int, output_tokens: int, outcome: Outcome = "other") -> None:
         del self.open[ticket]
         self.spent += input_tokens + output_tokens
 

@@ -238,9 +238,7 @@ def test_a_stream_that_says_nothing_is_no_answer() -> None:
     assert isinstance(came, LlmUnreachable)
 
 
-_OPENAI = (
-    "This model's maximum context length is {} tokens. However, you requested 500 tokens (300 in the messages, ...)"
-)
+_OPENAI = "This model's maximum context length is {} tokens. However, you requested 500 tokens (300 in the messages)"
 _VLLM = (
     "'max_tokens' or 'max_completion_tokens' is too large: 200. This model's maximum context length is 420 tokens and "
     "your request has 300 input tokens (200 > 420 - 300)."

@@ -155,11 +155,30 @@ def test_what_was_ended_may_be_resumed() -> None:
     assert dropped != ticket
 
 
+def test_the_calls_at_once_adapt_to_each_endpoint() -> None:
+    both = account(adapts=True, rates={"e": EndpointRates()}, lapse=900.0)
+    words = [ask(both, 1) for _ in range(9)]
+    vectors = [both.request("", "s", "e", 1, 0) for _ in range(3)]
+    assert both.start(0.0) == [*vectors[:2], *words[:2]]
+    assert both.wait(0.0) == 900.0
+    both.settle(words[0], 1, 0, "answered")
+    assert both.start(1.0) == [words[2]]
+    both.settle(words[1], 1, 0, "answered")
+    assert both.start(2.0) == words[3:6]  # four at once
+    for ticket in words[2:6]:
+        both.settle(ticket, 0, 0, "overloaded")
+    assert both.start(3.0) == words[6:8]
+    both.leave("")
+    assert both.start(4.0) == []
+    later = ask(both, 1)
+    assert both.start(5.0) == [later]  # calls that are given up free their places
+
+
 def test_the_limits_are_those_of_the_settings() -> None:
     settings = LlmSettings.model_validate(
         {"requests_per_minute": 3, "tokens_per_minute": 5, "budget": {"tokens": 7, "cost": 0.5}, "deadline_seconds": 9}
     )
-    assert CallLimits.of(settings, {"m": PRICE}) == CallLimits(3, 5, 7, 0.5, {"m": PRICE}, 9)
+    assert CallLimits.of(settings, {"m": PRICE}) == CallLimits(3, 5, 7, 0.5, {"m": PRICE}, 9, adapts=True)
 
 
 STEPS = st.one_of(

@@ -30,6 +30,7 @@ from storage.ledger import LedgerEntry
 from tasks.core.stage import PartFailed
 from tasks.llm.account import AskingEnded
 from tasks.llm.ask import LlmAccess
+from tasks.llm.call_window import Outcome
 from tasks.llm.prompt_results import ModelAnswer, PromptRefusal
 from tasks.llm.quota import LocalQuota
 from tests.llm_server import CANARY, KINDS, SPOILED, WITHHELD, Faults, LlmServer, Received, Reply, default_answer
@@ -57,7 +58,7 @@ class Free(Purse):
         self.reserved[ticket] = input_tokens, output_tokens
         return ticket
 
-    async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
+    async def settle(self, ticket: str, input_tokens: int, output_tokens: int, outcome: Outcome = "other") -> None:
         assert ticket not in self.settled
         assert input_tokens <= self.reserved[ticket][0]
         assert output_tokens <= self.reserved[ticket][1]
@@ -112,10 +113,12 @@ def asked(
     wanted: Sequence[Request],
     quota: Free | None = None,
     counts: Counter[str] | None = None,
+    run_id: str = "run-1",
+    retry_refused: bool = False,
     **changes: Any,
 ) -> Answered:
-    asking = LlmAccess(settings(server, **changes), quota or Free())
-    return answered(store, asking, wanted, counts, clock=lambda: 1e9, sleep=Slept())
+    asking = LlmAccess(settings(server, **changes), quota or Free(), retry_refused)
+    return answered(store, asking, wanted, counts, run_id=run_id, clock=lambda: 1e9, sleep=Slept())
 
 
 def values(done: Answered) -> list[Mapping[str, Any] | None]:
@@ -455,6 +458,32 @@ def test_waiting_for_a_turn_is_no_part_of_the_deadline(store: FolderStore, monke
     assert done.counts["llm_retries"] == 1
 
 
+def test_a_prompt_that_is_never_answered_is_given_up_while_others_are(store: FolderStore) -> None:
+    wanted = requests(6)
+    rule = lambda came: "hang" if b"003 The" in came.body else None  # noqa: E731
+    with LlmServer(faults=Faults(rule=rule)) as server:
+        done = asked(server, store, wanted, timeout_seconds=0.3)
+        assert [value is None for value in values(done)] == [number == 3 for number in range(6)]
+        assert done.results[3] == PromptRefusal(key_of(open_llm(settings(server)).fingerprint, wanted[3]), "no-answer")
+        assert len(server.chats) == 8
+        for run in ("run-2", "run-3", "run-4"):  # of these, the last sends nothing
+            again = asked(server, store, wanted, timeout_seconds=0.3, run_id=run)
+            assert again.results[3] == done.results[3]
+        assert len(server.chats) == 8 + 2 * (3 + 1)  # and a probe, since nothing else is asked
+        assert len([received for received in server.chats if b"JSON object" in received.body]) == 2
+        asked(server, store, wanted, timeout_seconds=0.3, run_id="run-5", retry_refused=True)
+        assert len(server.chats) == 20
+    with LlmServer() as server:
+        assert None not in values(asked(server, store, wanted, run_id="run-6", retry_refused=True))
+    assert store.list("refusals/") == []
+
+
+def test_an_endpoint_that_answers_nothing_blames_no_prompt(store: FolderStore) -> None:
+    with LlmServer(faults=Faults(rule=lambda came: "hang")) as server, pytest.raises(LlmUnreachable):
+        asked(server, store, requests(2), timeout_seconds=0.1, deadline_seconds=1.5)
+    assert store.list("refusals/") == []
+
+
 def test_a_dead_endpoint_ends_the_run(store: FolderStore) -> None:
     with LlmServer() as server:
         pass
@@ -663,7 +692,7 @@ def test_who_sleeps_before_a_retry_hears_of_the_end(store: FolderStore) -> None:
 
 def test_an_answer_is_kept_though_the_quota_has_gone(store: FolderStore) -> None:
     class Gone(Free):
-        async def settle(self, ticket: str, input_tokens: int, output_tokens: int) -> None:
+        async def settle(self, ticket: str, input_tokens: int, output_tokens: int, outcome: Outcome = "other") -> None:
             raise AskingEnded("the run is over")
 
     with LlmServer() as server:

@@ -1,0 +1,65 @@
+"""How many calls an endpoint gets at once: few at first, more while it answers promptly, fewer when it is overloaded.
+
+The window opens as TCP's congestion window does (additive increase, multiplicative decrease; RFC 5681). It is adjusted
+once for every window of calls that have ended, by the share of them that met an overload, so that one prompt that is
+never answered does not slow down the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Literal
+
+Outcome = Literal["answered", "queued", "overloaded", "other"]
+"""How a call ended: answered promptly; answered after it waited in the endpoint's queue; not answered, because of a
+timeout or a full endpoint; or otherwise."""
+
+FIRST = 2
+"""The number of calls at once before any has ended."""
+
+_OVERLOADED = 0.25
+"""The share of overloaded calls above which the window is halved."""
+
+_ROUNDS = 6
+"""The number of windows of calls, after the first overload, after which the window grows by one."""
+
+
+class CallWindow:
+    """The window of one endpoint. size: the number of calls that may run at once."""
+
+    def __init__(self, first: int = FIRST) -> None:
+        self.size = first
+        self.running = 0
+        self._ended: Counter[Outcome] = Counter()
+        self._full = False  # whether the window limited the calls
+        self._doubling = math.inf  # the size up to which the window doubles
+        self._rounds = 0  # windows of calls that were answered since the size last changed
+
+    def is_full(self) -> bool:
+        """Return True if no further call may start now."""
+        full = self.running >= self.size
+        self._full = self._full or full
+        return full
+
+    def begin(self) -> None:
+        self.running += 1
+
+    def end(self, outcome: Outcome = "other") -> None:
+        """Count a call that has ended, and adjust the window once as many as its size have."""
+        self.running -= 1
+        self._ended[outcome] += 1
+        calls = self._ended.total()
+        if calls < self.size:
+            return
+        if self._ended["overloaded"] > _OVERLOADED * calls:
+            self.size = max(1, self.size // 2)
+            self._doubling, self._rounds = self.size, 0
+        elif self._full and self._ended["answered"] > calls / 2:
+            self._rounds += 1
+            if self.size < self._doubling:
+                self.size *= 2
+            elif self._rounds >= _ROUNDS:
+                self.size, self._rounds = self.size + 1, 0
+        self._ended.clear()
+        self._full = False
