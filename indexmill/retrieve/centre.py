@@ -32,6 +32,12 @@ def centre_of(artifacts: Artifacts) -> Centre | None:
     return centres[0] if centres else None
 
 
+def mean_similarity(vectors: npt.NDArray[np.float32], centre: Centre) -> npt.NDArray[np.float64]:
+    """Return the mean cosine of each vector, ``(n, d)``, with unrelated passages: ``(n,)``."""
+    mean: npt.NDArray[np.float64] = np.vecdot(vectors, centre).astype(np.float64)
+    return mean
+
+
 def _centre(artifacts: Artifacts) -> list[Centre]:
     passages = artifacts.row_vectors("passages")
     total = sum(map(len, passages))

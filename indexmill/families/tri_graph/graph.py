@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from indexmill.families.tri_graph.parameters import PAPER, TriGraphParameters
-from indexmill.retrieve.centre import Centre
+from indexmill.retrieve.centre import Centre, mean_similarity
 from indexmill.retrieve.matrices import Integers, Matrices, Rows, Scores
 from indexmill.retrieve.mention_matrices import mention_links_of
 from indexmill.retrieve.passage_vectors import PassageVectors
@@ -53,8 +53,7 @@ class TriGraphArrays:
         """Return the mean similarity of each vector to unrelated texts; 0 if similarities are not relative."""
         if self.centre is None or not self.parameters.relative:
             return np.zeros(len(vectors))
-        mean: Scores = np.vecdot(vectors, self.centre).astype(np.float64)
-        return mean
+        return mean_similarity(vectors, self.centre)
 
 
 def matrices_of(artifacts: Artifacts) -> Matrices:

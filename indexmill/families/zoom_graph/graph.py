@@ -11,7 +11,8 @@ from indexmill.families.zoom_graph.parameters import PAPER, ZoomGraphParameters
 from indexmill.families.zoom_graph.question import QuestionNames
 from indexmill.families.zoom_graph.walk import CsrBlock, Shared, shared
 from indexmill.forks import Lock
-from indexmill.retrieve.matrices import Integers, Rows, Sparse
+from indexmill.retrieve.centre import Centre, mean_similarity
+from indexmill.retrieve.matrices import Integers, Rows, Scores, Sparse
 from indexmill.retrieve.retrieval_method import Allowed, Vectors, preset
 from indexmill.store.canonical import digest_of_texts
 from indexmill.store.pack_schema import Arrays
@@ -94,7 +95,7 @@ class ZoomGraphArrays:
 
     passages, sentences: arrays of unit rows, numbered consecutively. vectors: documents, ``(n_documents, d)
     float32``, on the grid of ``indexmill.retrieve.grid``. mentions: sentences x entities; mentioned_in: its transpose.
-    sentence_passage, passage_document: ascending.
+    sentence_passage, passage_document: ascending. centre: see ``centre_of``.
     """
 
     passages: Sequence[Vectors]
@@ -107,6 +108,7 @@ class ZoomGraphArrays:
     sentence_passage: Integers
     passage_document: Integers
     parameters: ZoomGraphParameters = field(default_factory=ZoomGraphParameters)
+    centre: Centre | None = None
     matrices: _Matrices = field(init=False, repr=False)
     passage_starts: Rows = field(init=False, repr=False)
     sentence_starts: Rows = field(init=False, repr=False)
@@ -119,6 +121,10 @@ class ZoomGraphArrays:
         object.__setattr__(self, "passage_starts", passages)
         object.__setattr__(self, "sentence_starts", sentences)
         object.__setattr__(self, "matrices", _Matrices(self.blocks, self.parameters))
+
+    def unrelated(self, vectors: Vectors) -> Scores:
+        """Return the mean similarity of each vector to unrelated texts; 0 without a centre."""
+        return np.zeros(len(vectors)) if self.centre is None else mean_similarity(vectors, self.centre)
 
     @property
     def spread(self) -> Rows:

@@ -147,9 +147,9 @@ def ranked_documents(
     setting, count = graph.parameters, len(agreeing)
     asking, rows, scores = walked.below(len(graph.vectors))
     if setting.agreement:
-        scale = np.maximum(similar.strongest / np.float64(UNIT), LEAST)[asking]
-        relevance = similar.opened.ravel().take(asking * len(graph.vectors) + rows) / np.float64(UNIT)
-        relative = np.maximum(relevance / scale, LEAST) ** (setting.agreement * odds)[asking]
+        scale = np.maximum((similar.strongest - similar.unrelated) / np.float64(UNIT), LEAST)[asking]
+        relevance = similar.opened.ravel().take(asking * len(graph.vectors) + rows) - similar.unrelated[asking]
+        relative = np.maximum(relevance / np.float64(UNIT) / scale, LEAST) ** (setting.agreement * odds)[asking]
         scores = np.where(agreeing[asking], scores * relative, scores)
     lists, dense = [], np.zeros(count, dtype=np.bool_)
     for i, span in enumerate(slices(asking, count)):

@@ -18,6 +18,7 @@ from indexmill.families.zoom_graph.question import QuestionNames
 from indexmill.families.zoom_graph.search import Zoomed, ZoomGraph
 from indexmill.families.zoom_graph.similar import document_links, documents_of, entity_links
 from indexmill.families.zoom_graph.walk import CsrBlock
+from indexmill.retrieve.centre import centre_of
 from indexmill.retrieve.columns import distinct, first_of_each, matches, paired
 from indexmill.retrieve.coverage import coverage
 from indexmill.retrieve.entity_labels import entity_labels_of
@@ -63,6 +64,7 @@ def open_zoom_graph(artifacts: Artifacts) -> ZoomGraph:
         links.sentence_passage,
         links.passage_document,
         parameters_of(artifacts, "zoom_graph", ZoomGraphParameters),
+        centre_of(artifacts),
     )
 
 

@@ -37,21 +37,24 @@ class Similarities:
     """Products of a tile's questions, and of their open questions, with documents ``(n_questions, n_documents)``.
 
     The products are exact, and -inf for excluded documents. strongest: ``(n_questions,)``, the largest of ``opened``.
+    unrelated: ``(n_questions,)``, the mean of those with unrelated texts.
     """
 
     products: Vectors
     opened: Vectors
     strongest: Vectors
+    unrelated: Scores
 
     def slice(self, some: slice) -> Similarities:
         """Select the similarities of some questions."""
-        return Similarities(self.products[some], self.opened[some], self.strongest[some])
+        return Similarities(self.products[some], self.opened[some], self.strongest[some], self.unrelated[some])
 
 
 def similarities(graph: ZoomGraphArrays, scope: Scope, named: Named) -> Similarities:
     """Multiply the documents by the questions of a tile; the products are exact."""
     questions = len(named.vectors)
-    both = on_grid(np.concatenate([named.vectors, named.residual_queries(1.0)]))
+    open_questions = named.residual_queries(1.0)
+    both = on_grid(np.concatenate([named.vectors, open_questions]))
     if questions > 2:
         grid_products = np.asarray(both @ graph.vectors.T)
     else:
@@ -63,7 +66,8 @@ def similarities(graph: ZoomGraphArrays, scope: Scope, named: Named) -> Similari
     if scope.documents is not None:
         grid_products[:, ~scope.documents] = -np.inf
     opened = grid_products[questions:]
-    return Similarities(grid_products[:questions], opened, opened.max(axis=1))
+    unrelated = UNIT * graph.unrelated(open_questions)
+    return Similarities(grid_products[:questions], opened, opened.max(axis=1), unrelated)
 
 
 def question_links(graph: ZoomGraphArrays, scope: Scope, named: Named, similar: Similarities) -> QuestionLinks:
@@ -133,7 +137,8 @@ def _look_ahead(graph: ZoomGraphArrays, scope: Scope, named: Named, similar: Sim
         return touched, np.empty(0)
     asking, sentences = parts(touched)
     ahead = named.residual_queries(setting.open_share)
-    similarity = np.maximum(products(graph.sentences, ahead, touched).astype(np.float64), 0.0)
+    similarity = products(graph.sentences, ahead, touched).astype(np.float64) - graph.unrelated(ahead)[asking]
+    similarity = np.maximum(similarity, 0.0)
     (first,) = changes(asking).nonzero()
     strongest = np.zeros(len(ahead))
     strongest[asking[first]] = np.maximum.reduceat(similarity, first)

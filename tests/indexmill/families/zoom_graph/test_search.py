@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,11 @@ from flows.build_run import build_inline, run_build
 from indexmill.evaluate.recall import evaluate, read_questions
 from indexmill.families.zoom_graph import passages as zoom_passages
 from indexmill.families.zoom_graph import walk as zoom_walk
+from indexmill.families.zoom_graph.graph import Scope
 from indexmill.families.zoom_graph.retriever import ZoomGraphReader, open_zoom_graph
 from indexmill.families.zoom_graph.search import Zoomed, ZoomGraph
+from indexmill.families.zoom_graph.start import question_links, similarities
+from indexmill.retrieve.grid import SCALE
 from indexmill.retrieve.retrieval_method import QueryBatch
 from indexmill.snapshot import Snapshot
 from schemas.config import Configuration
@@ -98,6 +102,37 @@ def test_questions_that_follow_too_much_together_go_apart(snapshot: Snapshot, mo
     assert snapshot.retrieve_batch(asked, method="zoom_graph", k=7) == together
     assert 1 in counts
     assert max(counts) > 1
+
+
+def test_an_encoder_whose_vectors_are_all_similar_links_the_same_entities(snapshot: Snapshot) -> None:
+    graph = open_zoom_graph(snapshot).with_parameters(open_share=0.0, nearest_name=2.0)
+    units = [shard / np.linalg.norm(shard, axis=1, keepdims=True) for shard in graph.sentences]
+    plain = replace(graph, sentences=units, centre=None)
+    asked = questions(snapshot)
+    vectors = snapshot.encode(asked)
+
+    def similar(vectors: np.ndarray) -> np.ndarray:
+        """The same vectors with a part that all have in common: a cosine c becomes .7 + .3 c."""
+        common = np.full((len(vectors), 1), np.sqrt(0.7))
+        return np.concatenate([np.sqrt(0.3) * vectors, common], axis=1).astype(np.float32)
+
+    def linked(graph: ZoomGraph, vectors: np.ndarray) -> dict[tuple[int, int], float]:
+        scope, batch = Scope.of(graph, None), QueryBatch(asked, vectors)
+        named = graph.names.find(graph.links(batch), vectors)
+        links = question_links(graph, scope, named, similarities(graph, scope, named))
+        ends = zip(links.questions.tolist(), links.nodes.tolist(), links.weights.tolist(), strict=True)
+        return {(asking, node): weight for asking, node, weight in ends if node >= len(graph.vectors)}
+
+    shifted = replace(
+        plain,
+        sentences=[similar(shard) for shard in plain.sentences],
+        vectors=similar(plain.vectors / np.float32(SCALE)) * np.float32(SCALE),
+        names=replace(plain.names, name_vectors=[similar(shard) for shard in plain.names.name_vectors]),
+    )
+    expected = linked(plain, vectors)
+    assert len(linked(shifted, similar(vectors))) > len(expected) > len(asked) - len(ODD)
+    centred = replace(shifted, centre=similar(np.zeros((1, vectors.shape[1])))[0])
+    assert linked(centred, similar(vectors)) == pytest.approx(expected, rel=1e-2)
 
 
 @pytest.mark.slow
