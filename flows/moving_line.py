@@ -98,11 +98,18 @@ def counts(stage: StageAtWork) -> str:
 def progress_words(
     stage: StageAtWork, now: float, *, items: bool = True, rate: bool = True, remaining: bool = True
 ) -> list[str]:
-    """Format the items of a stage, its items per second, and its remaining time, as far as they are known."""
+    """Format the items of a stage, its calls, its items per second, and its remaining time, as far as they are known.
+
+    The reason of retries is shown with the rate.
+    """
     words, done_items = [], stage.items()
     if items and done_items is not None:
         of = f"{done_items.done:,} of {counted(done_items.total, done_items.unit)}"
         words.append(of if done_items.total else counted(done_items.done, done_items.unit))
+    if items and done_items is not None and done_items.calls:
+        words.append(f"{counted(done_items.calls, 'call')} in flight")
+    if items and done_items is not None and done_items.retrying:
+        words.append(f"{done_items.retrying:,} to retry" + (f" ({done_items.reason})" if rate else ""))
     if rate and done_items is not None and (speed := stage.items_per_second(now)) is not None:
         words.append(f"{speed:,.0f}/s" if speed >= 10 else f"{speed:.1f}/s")
     if remaining and (seconds := stage.seconds_left(now)) is not None:

@@ -48,7 +48,7 @@ class Lines:
         with self._lock:
             if stage in self._stages:
                 self._stages[stage].within(time.monotonic(), part, share, items)
-                if share:
+                if share or (items is not None and items.retrying):
                     self._moved(stage)
 
     def end(self, stage: str, summary: str, seconds: float | None = None) -> None:

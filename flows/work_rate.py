@@ -153,11 +153,16 @@ class StageAtWork:
     def items(self) -> Items | None:
         """Return the items of the parts computed or at work; the total is 0 (unknown) until every part has started.
 
+        Calls and retries are those of all parts at work.
         None if no part counts items. If there are several units, the unit with the most items is used.
         """
         done, total = dict(self._items), dict(self._items)
+        calls = retrying = 0
+        reason = ""
         for part in self._at_work.values():
             if part.items is not None:
+                calls, retrying = calls + part.items.calls, retrying + part.items.retrying
+                reason = part.items.reason or reason
                 unit = part.items.unit
                 done[unit] = done.get(unit, 0) + part.items.done
                 total[unit] = total.get(unit, 0) + part.items.total
@@ -167,7 +172,7 @@ class StageAtWork:
         all_counted = self.done + len(self._at_work) >= self.parts and all(
             part.items is not None for part in self._at_work.values()
         )
-        return Items(done[unit], total[unit] if all_counted else 0, unit)
+        return Items(done[unit], total[unit] if all_counted else 0, unit, calls, retrying, reason)
 
     def worked(self, now: float) -> float:
         if not self._starts_reported:

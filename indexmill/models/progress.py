@@ -13,11 +13,18 @@ from typing import NamedTuple
 
 
 class Items(NamedTuple):
-    """The number of completed items, and the total. unit: the name of an item in the singular, such as `text`."""
+    """The number of completed items, and the total. unit: the name of an item in the singular, such as `text`.
+
+    calls: calls to an endpoint that are in flight. retrying: calls that failed and wait to be sent again. reason: why
+    the last of them failed.
+    """
 
     done: int
     total: int
     unit: str
+    calls: int = 0
+    retrying: int = 0
+    reason: str = ""
 
 
 Listener = Callable[[int, int, Items | None], None]

@@ -101,6 +101,8 @@ class _Asking(PaidCalls):
     run_id: str
     clock: Clock
     rejected: list[tuple[str, Request, LlmError]] = field(default_factory=list)
+    results: dict[str, AskResult] = field(default_factory=dict)
+    prompt_count: int = 0
 
     @property
     def model(self) -> str:
@@ -113,11 +115,12 @@ class _Asking(PaidCalls):
         distinct: dict[str, Request] = {}
         for key, request in zip(keys, requests, strict=True):
             distinct.setdefault(key, request)
-        results: dict[str, AskResult] = {}
+        results = self.results
+        self.prompt_count = len(distinct)
 
         async def answer(prompt: tuple[str, Request]) -> None:
             results[prompt[0]] = await self._process(*prompt)
-            report_progress(len(results), len(distinct), Items(len(results), len(distinct), "prompt"))
+            self.report()
 
         await self.each(distinct.items(), answer, min(self.asking.settings.concurrency, len(distinct)))
         if self.failure is None and self.rejected:
@@ -126,6 +129,10 @@ class _Asking(PaidCalls):
             raise self.failure
         self.counts["llm_refused"] += sum(isinstance(result, PromptRefusal) for result in results.values())
         return [results[key] for key in keys]
+
+    def report(self) -> None:
+        done, total = len(self.results), self.prompt_count
+        report_progress(done, total, Items(done, total, "prompt", self.in_flight, self.retrying, self.reason))
 
     async def _process(self, key: str, request: Request) -> AskResult:
         earlier = await self._stored(key, request)

@@ -77,7 +77,13 @@ class PaidCalls:
     counts: Counter[str]
     failure: Exception | None = None
     answer_count: int = 0  # calls that returned an answer, good or bad
+    in_flight: int = 0
+    retrying: int = 0
+    reason: str = ""  # why the last failed call failed
     stop: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def report(self) -> None:
+        """Report the progress, also of calls in flight; called whenever one begins, fails or is sent again."""
 
     def fail(self, error: Exception) -> None:
         """Start no more calls; the first error counts."""
@@ -161,6 +167,8 @@ class PaidCalls:
         bill.attempts += 1
         spent = most
         outcome: Outcome = "other"
+        self.in_flight += 1
+        self.report()
         try:
             came = await send()
             spent = came.input_tokens, came.output_tokens
@@ -168,6 +176,7 @@ class PaidCalls:
             self._count("calls")
             self.answer_count += 1
         except LlmError as error:
+            self.reason = str(error)
             bill.useless += error.useless_response
             outcome = "overloaded" if error.overloaded else "other"
             if error.billed == "no":
@@ -182,6 +191,7 @@ class PaidCalls:
                 await self.quota.pause(error.retry_after, model)
             raise
         finally:  # also after any other exception: the call may have been sent
+            self.in_flight -= 1
             bill.input_tokens += spent[0]
             bill.output_tokens += spent[1]
             self._count("input_tokens", spent[0])
@@ -196,7 +206,12 @@ class PaidCalls:
 
     async def _sleep(self, seconds: float) -> None:
         """Wait before a retry; raises as soon as no more calls may start, because of this worker or any other."""
-        await self.unless_stopped(_unless(self._slept(seconds), self.quota.ended()))
+        self.retrying += 1
+        self.report()
+        try:
+            await self.unless_stopped(_unless(self._slept(seconds), self.quota.ended()))
+        finally:
+            self.retrying -= 1
 
     async def _slept(self, seconds: float) -> None:
         await self.sleep(seconds)

@@ -229,7 +229,7 @@ class _Embedding(PaidCalls):
 
         async def get(batch: Sequence[int]) -> None:
             await self._get(batch)
-            report_progress(self.done, len(texts), Items(self.done, len(texts), "text"))
+            self.report()
 
         await self.each(batches, get, min(self.access.settings.concurrency, len(texts)))
         if self.failure is None and self.rejected:
@@ -258,6 +258,10 @@ class _Embedding(PaidCalls):
         # The probe is not a text of the corpus, so no forgotten document removes it.
         await asyncio.to_thread(self._keep, _key(self.client, PROBE), came, ())
         return int(came.vectors.shape[1])
+
+    def report(self) -> None:
+        done, total = self.done, len(self.texts)
+        report_progress(done, total, Items(done, total, "text", self.in_flight, self.retrying, self.reason))
 
     async def _get(self, batch: Sequence[int]) -> None:
         """Get the vectors of a batch from the ledger or the endpoint, or by halves if a text is refused."""

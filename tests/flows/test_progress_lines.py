@@ -31,6 +31,16 @@ def moving(stream: io.StringIO) -> str:
     return re.split(r"\x1b\[[JK]", stream.getvalue())[-1]
 
 
+def test_a_log_says_why_calls_are_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lines, "interval", 0.0)
+    stream = io.StringIO()
+    lines = Lines(stream)
+    lines.begin("extract", 2)
+    lines.within("extract", "a", 0.0, Items(0, 9, "prompt", 2, 1, "models.example: no answer within 60 s"))
+    calls = "2 calls in flight, 1 to retry (models.example: no answer within 60 s)"
+    assert stream.getvalue() == f"extract: 0 of 2, 0 prompts, {calls}\n"
+
+
 def test_a_log_hears_every_ten_seconds_how_far_the_part_at_work_is(now: list[float]) -> None:
     told = io.StringIO()
     lines = Lines(told)

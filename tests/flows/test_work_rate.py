@@ -61,11 +61,12 @@ def test_items_are_of_so_many_only_once_every_part_has_said_how_many_it_has() ->
     assert stage.items() is None
     stage.within(1.0, "a", 0.5, Items(50, 100, "text"))
     assert stage.items() == Items(50, 0, "text")
-    stage.within(2.0, "b", 0.1, Items(20, 200, "text"))
-    assert stage.items() == Items(70, 300, "text")
+    stage.within(2.0, "b", 0.1, Items(20, 200, "text", 3, 2, "busy"))
+    stage.within(2.0, "a", 0.5, Items(50, 100, "text", 1))
+    assert stage.items() == Items(70, 300, "text", 4, 2, "busy")
     stage.within(3.0, "a", None, None)
     stage.advance(3.0, 1)
-    assert stage.items() == Items(120, 300, "text")  # what has ended was done to its end
+    assert stage.items() == Items(120, 300, "text", 3, 2, "busy")  # what has ended was done to its end
 
 
 def test_a_rate_follows_the_last_minute() -> None:
