@@ -72,7 +72,8 @@ if TYPE_CHECKING:
 @click.option(
     "--concurrency",
     type=click.IntRange(min=1),
-    help="With --answer and --judge: calls in flight at once, 8 by default.",
+    help="With --answer and --judge: calls in flight at once; by default llm.concurrency of the configuration "
+    "file, or 8.",
 )
 @click.option(
     "--answers",

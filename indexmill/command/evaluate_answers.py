@@ -78,7 +78,7 @@ def evaluate_answers_of(
             "llm": llm,
             "k": depths[0],
             "token_budget": token_budget,
-            "concurrency": concurrency or AnswerOptions.concurrency,
+            "concurrency": concurrency or _concurrency_of(options),
             "max_output_tokens": options.max_output_tokens or AnswerOptions.max_output_tokens,
             "prompts": prompts,
         }
@@ -143,6 +143,15 @@ def evaluate_answers_of(
         read, written = cache.savings.input_tokens, cache.savings.output_tokens
         message = f"{counted(cache.savings.calls, 'call was', 'calls were')} saved: their answers are in {cache.path}"
         click.echo(f"\n{message}, {counted(read, 'token')} read and {written:,} written")
+
+
+def _concurrency_of(options: Options) -> int:
+    """Return the maximum number of calls at once: that of the configuration file, or the default of answers."""
+    section, _ = options.section("llm")
+    most = section.get("concurrency", AnswerOptions.concurrency)
+    if not isinstance(most, int) or most < 1:
+        raise BadInput(f"llm.concurrency is {most!r}; expected a whole number of at least 1")
+    return most
 
 
 def make_questions_of(options: Options, description: str, file: Path, max_questions: int | None) -> None:

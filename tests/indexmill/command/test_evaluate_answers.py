@@ -359,6 +359,16 @@ def test_only_the_first_questions_are_asked(run: Run, here: Path) -> None:
     assert (found["methods"]["dense"]["accuracy"], found["methods"]["dense"]["cost"]) == (1.0, None)
 
 
+@pytest.mark.parametrize(("most", "options", "at_once"), [(1, (), 1), (2, (), 2), (1, ("--concurrency", 3), 3)])
+def test_no_more_calls_are_in_flight_than_the_configuration_allows(
+    run: Run, here: Path, most: int, options: tuple[Any, ...], at_once: int
+) -> None:
+    with configured(llm={"concurrency": most}) as server:
+        server.seconds = 0.2
+        assert run("evaluate", "q.jsonl", "--answer", "-m", "dense", *options) == 0
+        assert server.most_in_flight == at_once
+
+
 def test_evaluate_judge_compares_two_methods(run: Run, here: Path) -> None:
     def by_method(chat: Mapping[str, Any]) -> dict[str, Any]:
         answer = replies(chat)
