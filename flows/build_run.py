@@ -39,6 +39,7 @@ from tasks.core.report import Progress, RecordedWarnings
 from tasks.core.step import Step
 from tasks.pipeline.backfill import Waves, backfill
 from tasks.pipeline.build import Build
+from tasks.pipeline.context import with_context
 from tasks.pipeline.gates import refuse_quality
 from tasks.pipeline.plan.plan import Approved
 from tasks.pipeline.run_setup import RunSetup
@@ -237,12 +238,14 @@ def open_run(
         cautions += open_embeddings(configuration.embed).cautions() if configuration.embed.asks else []
         for caution in cautions:  # before any model is called
             progress.warn(caution)
+        parent = parent_of(store, progress)
+        configuration = with_context(configuration, parent.manifest if parent else None, progress.note)
         setup = RunSetup(
             store=store,
             configuration=configuration,
             executor=executor,
             run_id=record.run_id,
-            parent=parent_of(store, progress),
+            parent=parent,
             progress=progress,
             cold=cold,
             full=options.get("full", False),

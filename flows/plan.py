@@ -22,6 +22,7 @@ from storage import runs
 from storage.stores import overlay_of
 from storage.write_errors import writing
 from tasks.core.report import Progress
+from tasks.pipeline.context import with_context
 from tasks.pipeline.plan.plan import Plan
 from tasks.pipeline.plan.planner import Planner
 from tasks.pipeline.run_setup import RunSetup
@@ -38,13 +39,15 @@ def make_plan(configuration: Configuration, *, progress: Progress, **options: Un
         ProcessExecutor(configuration.run.workers) as executor,
     ):
         store = overlay_of(configuration.store, folder)
+        parent = parent_of(store, progress)
+        configuration = with_context(configuration, parent.manifest if parent else None, progress.note)
         planner = Planner(
             RunSetup(
                 store=store,
                 configuration=configuration,
                 executor=executor,
                 run_id="plan",
-                parent=parent_of(store, progress),
+                parent=parent,
                 progress=progress,
                 **options,
             )

@@ -185,6 +185,7 @@ class LlmServer:
         self.keys = None if keys is None else set(keys)
         self.seconds = seconds
         self.streams = True
+        self.models: list[dict[str, Any]] | None = None  # what it lists; None for an endpoint without a list
         self.requests: list[Received] = []
         self.billed = Billed()
         self.faulted: Counter[str] = Counter()
@@ -238,6 +239,8 @@ class LlmServer:
         if (method, parts.path) == ("POST", "/v1/chat/completions"):
             return self._chat(received)
         self._keep(received)
+        if (method, parts.path) == ("GET", "/v1/models") and self.models is not None:
+            return Reply.of(200, {"object": "list", "data": self.models})
         if (method, parts.path) == ("POST", "/v1/embeddings"):
             return self._embed(received)
         return self.batches.reply(received)

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 _OPENAI = ("api.openai.com", ".openai.azure.com")
 """Hosts whose newer models do not accept `max_tokens`, and whose strict schemas have no lengths of texts."""
 
+_CONTEXTS = ("max_model_len", "n_ctx", "loaded_context_length", "context_length")
+"""How vLLM, llama.cpp, LM Studio and gateways name the tokens of a model's context."""
+
+_LEAST_CONTEXT = 1_024
+
 _LONGEST = 15
 """The maximum time of a streamed answer, in timeouts: one that is still being written then is cut off."""
 
@@ -76,6 +81,23 @@ class OpenAiLlm(OpenAiConnection):
     def fingerprint(self) -> Mapping[str, Any]:
         """The model and its parameters, without the endpoint and the shape of requests."""
         return {"backend": "openai", "model": self.model, "temperature": self.temperature}
+
+    async def context(self) -> int | None:
+        """Ask the endpoint for the tokens of the model's context; None if it does not say, or does not answer."""
+        if self.where.endswith(_OPENAI):
+            return None
+        try:
+            listed = await self.call(_models)
+        except IndexmillError:
+            return None
+        named = [model for model in listed if model.get("id") == self.model] or listed[:1]
+        for model in named:
+            meta = model.get("meta")
+            stated = {**(meta if isinstance(meta, dict) else {}), **model}
+            for name in _CONTEXTS:
+                if isinstance(tokens := stated.get(name), int) and tokens >= _LEAST_CONTEXT:
+                    return tokens
+        return None
 
     def input_tokens(self, request: Request, correction: tuple[str, str] | None = None) -> int:
         """Return an upper bound of the billed input tokens: the request's bytes, and some for the model's template."""
@@ -159,6 +181,12 @@ class OpenAiLlm(OpenAiConnection):
 
     def _memory(self, request: Request) -> tuple[str, str, str]:
         return self.base_url, self.model, digest_of(canonical_json(dict(request.schema)))
+
+
+async def _models(client: openai.AsyncOpenAI) -> list[dict[str, Any]]:
+    response = await client.models.with_raw_response.list()
+    listed = (json_object(response.http_response.content) or {}).get("data")
+    return [model for model in listed if isinstance(model, dict)] if isinstance(listed, list) else []
 
 
 async def _sent(body: Mapping[str, Any], client: openai.AsyncOpenAI) -> bytes:

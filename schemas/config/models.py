@@ -216,6 +216,12 @@ class _NamedModel(Settings):
     model: str | None = Field(None, min_length=1, description="the model's name at the endpoint")
 
 
+_INSTRUCTION_TOKENS = 900
+"""The most tokens of the instructions and the schema of a prompt, and of a model's template."""
+
+_LEAST_SOURCE_TOKENS = 128
+
+
 class LlmSettings(EndpointSettings, _NamedModel):
     """The language model for extraction, descriptions, summaries and reports. For its key, see api_key_env."""
 
@@ -223,6 +229,11 @@ class LlmSettings(EndpointSettings, _NamedModel):
         "auto", description="how an answer's form is requested; auto: json_schema, or what the endpoint supports"
     )
     temperature: float | None = Field(0.0, ge=0, le=2, description="null for models without it")
+    context_tokens: Annotated[int, Field(ge=1024)] | None = Field(
+        None,
+        description="the model's context: prompts contain fewer source texts if it is small; default: what the "
+        "endpoint says, as llama.cpp and vLLM do",
+    )
     prompts: Path | None = Field(None, description="a folder with prompt files that replace the built-in prompts")
     budget: BudgetSettings = BudgetSettings()
     batch: bool = Field(False, description="`backfill` uses the endpoint's Batch API: cheaper, and slower")
@@ -238,6 +249,15 @@ class LlmSettings(EndpointSettings, _NamedModel):
         if self.backend == "openai" and self.model is None:
             raise ValueError("backend openai needs a model: set llm.model")
         return self
+
+    def sources_room(self, texts: int = 1) -> int | None:
+        """Return the tokens that each of some source texts may have in a prompt; None if the context is not known.
+
+        A quarter of the context is for the answer, and a quarter of the rest is spare, since tokens are estimated.
+        """
+        if self.context_tokens is None:
+            return None
+        return max(int(0.75 * (0.75 * self.context_tokens - _INSTRUCTION_TOKENS)) // texts, _LEAST_SOURCE_TOKENS)
 
     def shaping(self) -> dict[str, Any]:
         """Return the settings that shape the answers."""

@@ -81,6 +81,8 @@ class RunModels:
         fingerprints |= {writer.model: dict(self.writer(writer).fingerprint) for writer in needed}
         if configuration.extracts:
             fingerprints["extractor"] = self.extractor()
+        if configuration.llm.asks and configuration.llm.context_tokens is not None:
+            fingerprints["context_tokens"] = configuration.llm.context_tokens
         return fingerprints
 
 

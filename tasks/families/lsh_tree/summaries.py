@@ -29,13 +29,15 @@ from tasks.families.lsh_tree.blocks import NodePlaces
 from tasks.families.lsh_tree.tables import LSH_SEGMENTS, LSH_SUMMARIES, LSH_WRITTEN
 from tasks.families.lsh_tree.texts import texts_of
 from tasks.llm.prompts import Prompt
-from tasks.stages.write.summarise import fingerprint, most_output, plain
+from tasks.stages.write.summarise import cut, fingerprint, most_output, plain
 from tasks.stages.write.text_writer import WriterSettings
 from tasks.stages.write.written_rows import Row, WrittenRows
 
 
 def _fingerprint(configuration: Configuration, prompt: Prompt | None) -> dict[str, Any]:
-    return fingerprint(configuration, prompt, configuration.families.lsh_tree.summary_tokens)
+    room = configuration.llm.sources_room()
+    more = {} if prompt is None or room is None else {"input_tokens": room}
+    return fingerprint(configuration, prompt, configuration.families.lsh_tree.summary_tokens, **more)
 
 
 WRITER = Writer("summary", "llm", _fingerprint, lambda configuration: configuration.families.lsh_tree.enabled)
@@ -100,7 +102,12 @@ class _Summaries(WrittenRows[SummarySettings, _Segment, str]):
             self._texts.update(texts_of(self.inputs, self.settings.texts[shard], pa.array(children, pa.string())))
 
     def content(self, item: _Segment) -> list[str]:
-        return [self._texts[child] for child in item.children]
+        """Return the texts of the children, each cut to its share of the model's context if that is small."""
+        texts = [self._texts[child] for child in item.children]
+        room = self.writer.get("input_tokens")
+        if self.prompt is None or room is None or sum(len(text.encode()) for text in texts) <= 4 * room:
+            return texts
+        return [cut(text, 4 * room // len(texts)) for text in texts]
 
     def about(self, item: _Segment) -> Sequence[str]:
         return list(item.children)

@@ -77,7 +77,8 @@ class Extractive:
             room -= best.tokens
             candidates = [each for each in candidates if each.tokens <= room and not each.terms <= covered]
         chosen.sort(key=lambda each: (each.child, each.place))
-        return _cut(" ".join(each.text for each in chosen) or _SPACE.sub(" ", " ".join(texts)).strip(), self._limit)
+        text = " ".join(each.text for each in chosen) or _SPACE.sub(" ", " ".join(texts)).strip()
+        return cut(text, 8 * self._limit)
 
     @staticmethod
     def _gain(sentence: _Sentence, spread: Mapping[str, int], covered: set[str], times: Mapping[int, int]) -> float:
@@ -147,12 +148,11 @@ def text_request(
 def plain(text: str, tokens: int) -> str:
     """Put a text on one line, and truncate it to about twice `tokens` tokens."""
     clean = text.encode("utf-8", "ignore").decode("utf-8").replace("\0", " ")
-    return _cut(_SPACE.sub(" ", clean).strip(), tokens)
+    return cut(_SPACE.sub(" ", clean).strip(), 8 * tokens)
 
 
-def _cut(text: str, tokens: int) -> str:
-    """Cut a text, between words if possible, to about twice `tokens` tokens, since one sentence may be long."""
-    most = 8 * tokens
+def cut(text: str, most: int) -> str:
+    """Cut a text, between words if possible, to at most `most` bytes."""
     if len(text.encode("utf-8")) <= most:
         return text
     short = text.encode("utf-8")[:most].decode("utf-8", "ignore")

@@ -238,6 +238,28 @@ def test_a_stream_that_says_nothing_is_no_answer() -> None:
     assert isinstance(came, LlmUnreachable)
 
 
+@pytest.mark.parametrize(
+    ("models", "context"),
+    [
+        ([{"id": "other", "max_model_len": 9_000}, {"id": "small", "max_model_len": 8_192}], 8_192),  # vLLM
+        ([{"id": "gguf", "meta": {"n_ctx": 4_096, "n_ctx_train": 8_192}}], 4_096),  # llama.cpp
+        ([{"id": "small", "context_length": 131_072}], 131_072),
+        ([{"id": "small", "max_model_len": "8192"}], None),
+        ([{"id": "small", "max_model_len": 0}], None),
+        ([{"id": "small", "object": "model"}], None),  # OpenAI, Ollama
+        (["small"], None),
+        ([], None),
+        (None, None),
+    ],
+)
+def test_the_context_is_what_the_endpoint_says(models: Any, context: int | None) -> None:
+    with LlmServer() as server:
+        server.models = models
+        assert asyncio.run(llm_of(server).context()) == context
+        assert server.billed.calls == 0
+    assert asyncio.run(llm_of(server).context()) is None  # where nobody answers
+
+
 _OPENAI = "This model's maximum context length is {} tokens. However, you requested 500 tokens (300 in the messages)"
 _VLLM = (
     "'max_tokens' or 'max_completion_tokens' is too large: 200. This model's maximum context length is 420 tokens and "
