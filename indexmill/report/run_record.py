@@ -12,6 +12,7 @@ FAILURES = {
     "llm_retries": "calls tried again",
     "llm_repairs": "malformed answers asked for again",
     "llm_salvaged": "answers cut off, used as far as they are complete",
+    "llm_worthless": "texts that were too short, or repeated themselves or the prompt",
     "llm_maybe_billed": "calls without an answer that may be billed",
     "llm_batch_unusable": "unusable answers of batches",
     "llm_batch_unanswered": "unanswered requests of batches",

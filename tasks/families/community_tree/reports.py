@@ -166,6 +166,9 @@ class _Reports(SourcedRows[ReportSettings, _Community, CommunityReport]):
         relations = "\n".join(relation.text(names) for relation in report_input.relations)
         return ["\n\n".join(texts), *([relations] if relations else [])]
 
+    def prose(self, text: CommunityReport) -> str:
+        return text.text
+
     def parse(self, answer: Mapping[str, Any]) -> CommunityReport | None:
         """Return the report as plain text in single lines; None if the title or the summary is empty."""
         title, text = plain(str(answer["title"]), _TITLE_TOKENS), plain(str(answer["summary"]), 4 * self.tokens)

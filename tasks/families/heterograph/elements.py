@@ -94,6 +94,9 @@ class _Elements(ReadTexts[list[HighLevelElement]]):
                 elements.setdefault(text, HighLevelElement(title, text))
         return list(elements.values())[: self.writer["elements"]] or None
 
+    def prose(self, text: list[HighLevelElement]) -> str:
+        return " ".join(element.text for element in text)
+
     def fallback(self, item: Read) -> list[HighLevelElement]:
         """Return one element with central sentences of the texts, titled with the names that they mention most."""
         text = self.extractive.summary([*item.of("A", "S"), *map(sentence, item.of("R"))])

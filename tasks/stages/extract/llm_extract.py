@@ -44,6 +44,7 @@ from tasks.stages.extract.extractive import FINGERPRINT as FALLBACK
 from tasks.stages.extract.extractive import STAGE as WITHOUT
 from tasks.stages.extract.extractive import ExtractorSettings, extract_all, one_line, shortened
 from tasks.stages.split.plain import TEXTS, Texts, changed_texts
+from tasks.stages.write.usable import loops
 
 BY_SENTENCES = "by_sentences"
 """The output that lists the documents with a passage extracted without a model, or whose second request was refused."""
@@ -169,7 +170,7 @@ class ExtractionDraft:
         examined = 0
         places: dict[str, int] = {}
         for unit in units[:_MOST_UNITS]:
-            statement = _clean(unit["text"])
+            statement = _described(unit["text"])
             if not statement or statement in places:
                 draft.counts["units_dropped"] += 1
                 continue
@@ -208,7 +209,7 @@ class ExtractionDraft:
                 self.counts["entities_dropped"] += 1
             elif name not in self.entities:
                 self.counts["entities_grounded"] += 1
-                self.entities[name] = Entity(name, surface, _folded(entity["type"]), _clean(entity["description"]))
+                self.entities[name] = Entity(name, surface, _folded(entity["type"]), _described(entity["description"]))
         self.counts["entities_dropped"] += len(entities[_MOST_ENTITIES:])
 
     def _take(self, place: int, relation: Mapping[str, str]) -> None:
@@ -233,7 +234,7 @@ class ExtractionDraft:
         if not wording or source == target or not {source, target} <= self.entities.keys():
             return False
         unit = self.units[place]
-        added = Relation(source, target, _folded(relation["type"]), wording, _clean(relation["description"]))
+        added = Relation(source, target, _folded(relation["type"]), wording, _described(relation["description"]))
         entities = tuple(dict.fromkeys((*unit.entities, source, target)))
         self.units[place] = replace(unit, entities=entities, relations=(*unit.relations, added))
         self.counts["relations_kept"] += 1
@@ -257,6 +258,12 @@ def _surface(stated: str, text: str, title: str, words: str) -> str:
             return where[slice(*place)]
     folded = " ".join(canonical_words(stated))
     return stated if folded and f" {folded} " in words else ""
+
+
+def _described(text: str) -> str:
+    """Return a description; empty if it repeats itself."""
+    cleaned = _clean(text)
+    return "" if loops(cleaned) else cleaned
 
 
 def _clean(text: str) -> str:

@@ -23,6 +23,7 @@ from tasks.llm.ask import LlmAccess, ask
 from tasks.llm.prompt_results import ModelAnswer
 from tasks.llm.prompts import Prompt
 from tasks.stages.write.summarise import Extractive, most_output, text_request
+from tasks.stages.write.usable import is_usable
 
 I = TypeVar("I")  # noqa: E741 - an item: the sources of one text
 T = TypeVar("T")
@@ -94,6 +95,10 @@ class TextWriter(ABC, Generic[I, T]):
     def fallback(self, item: I) -> T:
         """Return the text of an item if there is no model or no usable answer."""
 
+    def prose(self, text: T) -> str:
+        """Return the prose of a parsed text, by which it is found to be usable."""
+        return str(text)
+
     def load(self, items: Sequence[I]) -> None:
         """Read additional data that the other methods need; called before them."""
 
@@ -150,11 +155,17 @@ class TextWriter(ABC, Generic[I, T]):
             texts = [self.fallback(item) if text is None else text for item, text in zip(items, fixed, strict=True)]
             return Written(texts, [False] * len(items))
         results = ask(part.store, self.asking, self.requests(items), run_id=part.job.run_id, counts=part.counts)
+        asked = [item for item, text in zip(items, fixed, strict=True) if text is None]
         parsed = [self.parse(result.value) if isinstance(result, ModelAnswer) else None for result in results]
-        answers = iter(parsed)
+        usable = [text if self._is_usable(item, text) else None for item, text in zip(asked, parsed, strict=True)]
+        part.counts["llm_worthless"] += usable.count(None) - parsed.count(None)
+        answers = iter(usable)
         new_texts = [next(answers) if text is None else text for text in fixed]
         texts = [self.fallback(item) if text is None else text for item, text in zip(items, new_texts, strict=True)]
         return Written(texts, [text is None for text in new_texts])
+
+    def _is_usable(self, item: I, text: T | None) -> bool:
+        return text is not None and is_usable(self.prose(text), self.content(item), self.tokens)
 
     def use(self, store: Store, items: Sequence[I]) -> tuple[LlmUse, ...]:
         """Return the expected use of the model for some items: answers in the ledger cost nothing."""
