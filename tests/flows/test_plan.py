@@ -218,7 +218,7 @@ def test_runs_shows_the_plan_beside_what_came(chosen: dict[str, Any], quick: Pat
 def test_a_build_is_held_to_its_plan_before_any_worker_starts(
     chosen: dict[str, Any], quick: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.prefect_server.private_prefect", None)
+    monkeypatch.setattr("flows.local.private_prefect", None)
     file = write_settings(quick / "indexmill.yaml", chosen)
     assert run("plan", "-c", file, "-o", quick / "plan.json") == 0
     build(chosen)
