@@ -440,6 +440,16 @@ def test_what_gets_no_answer_has_a_fallback_until_it_is_asked_for_again(case: Ca
         assert server.billed.calls == 1
 
 
+def test_a_text_of_no_use_is_replaced_and_paid_for_once(case: Case, store: FolderStore) -> None:
+    with LlmServer(answer=saying(case, "King of {0}, " * 40)) as server:
+        night = Night(case, store, asking(server))
+        assert night.made.counts["llm_worthless"] == night.made.counts["stand_ins"] == len(TOLD)
+        assert not any("King" in text for text in night.texts)
+        again = Night(case, store, asking(server))
+        assert server.billed.calls == len(TOLD)
+    assert again.texts == night.texts
+
+
 def test_an_answer_that_says_nothing_is_none_and_one_that_says_too_much_is_cut(case: Case, store: FolderStore) -> None:
     with LlmServer(answer=lambda _: case.answer("\0")) as server:
         made = Night(case, store, asking(server)).made
