@@ -100,6 +100,13 @@ class Configuration(Settings):
         return self.resolve.description.enabled or any(family.needs_descriptions for family in self._enabled)
 
     @property
+    def writes(self) -> bool:
+        """True if a language model, if there is one, writes texts from other texts."""
+        families = self.families
+        writing = (families.lsh_tree, families.community_tree, families.heterograph)
+        return self.describes or any(family.enabled for family in writing)
+
+    @property
     def _enabled(self) -> list[FamilySection]:
         return [family for _, family in self.families if isinstance(family, FamilySection) and family.enabled]
 

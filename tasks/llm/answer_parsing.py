@@ -44,20 +44,20 @@ def list_schema(most: int, item: Mapping[str, Any], least: int = 0) -> dict[str,
 
 
 def read(completion: Completion, schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the value of an answer; raises BadAnswer as `value_of` does, and `wrong-schema` as `checked` does.
+    """Read the value of an answer; raises BadAnswer as `value_of` does, and `wrong-schema` as `checked` does."""
+    return checked(value_of(completion), schema)
 
-    Of an answer that was cut off, the items before the cut count, or the sentences if the answer is one text.
+
+def salvaged(completion: Completion, schema: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the complete items of an answer that was cut off, or the complete sentences if it is one text.
+
+    None if it was not cut off, or if nothing is complete.
     """
-    try:
-        return checked(value_of(completion), schema)
-    except BadAnswer as bad:
-        salvaged = _salvaged(completion.text, schema) if bad.is_cut else None
-        if salvaged is None:
-            raise
-        return checked(salvaged, schema)
+    value = _before_cut(completion.text, schema) if completion.finish_reason == "length" else None
+    return value if value is not None and fits(value, schema) else None
 
 
-def _salvaged(answer: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
+def _before_cut(answer: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what is complete of a cut-off answer, as an object of the schema; None if nothing is."""
     begun = answer[max(answer.find("{"), 0) :]
     try:

@@ -21,10 +21,11 @@ from indexmill.models.readable import BadAnswer
 from schemas.config import LlmSettings
 from storage.clock import Clock, timestamp
 from storage.protocol import Store
-from tasks.llm.answer_parsing import read
+from tasks.llm.answer_parsing import read, salvaged
 from tasks.llm.calls import USELESS, PaidCalls, RequestCost, Sleep
 from tasks.llm.prompt_results import NO_ANSWER, AskResult, ModelAnswer, PromptRefusal, RequestRecord, stored_result
 from tasks.llm.quota import Quota
+from tasks.text.loops import loops
 
 _HOPELESS = 20  # rejected requests, without any answer, after which the run stops calling
 
@@ -167,12 +168,19 @@ class _Asking(PaidCalls):
         return await asyncio.to_thread(keep, value, bill.input_tokens, bill.output_tokens)
 
     async def _value(self, request: Request, bill: RequestCost) -> dict[str, Any]:
-        """Return the checked value of the answer or of its one repair; raises BadAnswer or the model's error."""
+        """Return the checked value of the answer or of its one repair; raises BadAnswer or the model's error.
+
+        Of an answer in a loop that was cut off, what is complete counts at once: the repair would end the same way. Of
+        another one, it counts if the repair is of no use.
+        """
         first = await self._complete(request, None, bill)
         try:
-            return self._read(first, request)
+            return read(first, request.schema)
         except BadAnswer as bad:
             bill.useless += 1
+            rest = salvaged(first, request.schema)
+            if rest is not None and loops(first.text):
+                return self._use_rest(rest)
             if bad.is_final or bill.useless >= USELESS:
                 raise
             self.counts["llm_repairs"] += 1
@@ -181,12 +189,19 @@ class _Asking(PaidCalls):
             try:
                 second = await self._complete(request, correction, bill)
             except LlmRejected:
-                raise bad from None
-        return self._read(second, request)
+                if rest is None:
+                    raise bad from None
+                return self._use_rest(rest)
+        try:
+            return read(second, request.schema)
+        except BadAnswer:
+            rest = salvaged(second, request.schema) or rest
+            if rest is None:
+                raise
+            return self._use_rest(rest)
 
-    def _read(self, completion: Completion, request: Request) -> dict[str, Any]:
-        value = read(completion, request.schema)
-        self.counts["llm_salvaged"] += completion.finish_reason == "length"
+    def _use_rest(self, value: dict[str, Any]) -> dict[str, Any]:
+        self.counts["llm_salvaged"] += 1
         return value
 
     async def _complete(self, request: Request, correction: tuple[str, str] | None, bill: RequestCost) -> Completion:

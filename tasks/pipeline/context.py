@@ -20,10 +20,11 @@ def with_context(
     """Return the configuration with the context of its language model, and with source texts that fit into it.
 
     The context is that of `llm.context_tokens`, or what the endpoint says, or, if that does not answer, that of the
-    published version. If none of them says it, the configuration does not change. note: called if texts are shortened.
+    published version. If none of them says it, or
+    no texts are written, the configuration does not change. note: called if texts are shortened.
     """
     llm = configuration.llm
-    if not llm.asks:
+    if not llm.asks or not configuration.writes:
         return configuration
     tokens = llm.context_tokens or asyncio.run(open_llm(llm).context())
     if tokens is None and published is not None:

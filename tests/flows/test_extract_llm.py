@@ -189,10 +189,10 @@ def test_names_of_other_scripts_are_found_where_they_stand(quick: Path) -> None:
 
 
 @pytest.mark.slow
-def test_ten_thousand_relations_are_cut_and_counted(quick: Path) -> None:
-    many = [("Ada Marl", f"built {number}", "Vell") for number in range(10_000)]
+def test_too_many_relations_are_cut_and_counted(quick: Path) -> None:
+    many = [("Ada Marl", f"built {number}", "Vell") for number in range(1_500)]
     made, told = one(quick, one_unit(*many))
-    assert (len(made["relations"]), told["relations_beyond"]) == (400, 9_600)
+    assert (len(made["relations"]), told["relations_beyond"]) == (400, 1_100)
 
 
 def test_malformed_relations_get_one_second_question(quick: Path) -> None:

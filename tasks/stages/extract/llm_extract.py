@@ -44,7 +44,7 @@ from tasks.stages.extract.extractive import FINGERPRINT as FALLBACK
 from tasks.stages.extract.extractive import STAGE as WITHOUT
 from tasks.stages.extract.extractive import ExtractorSettings, extract_all, one_line, shortened
 from tasks.stages.split.plain import TEXTS, Texts, changed_texts
-from tasks.stages.write.usable import loops
+from tasks.text.loops import loops
 
 BY_SENTENCES = "by_sentences"
 """The output that lists the documents with a passage extracted without a model, or whose second request was refused."""

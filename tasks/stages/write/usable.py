@@ -7,14 +7,8 @@ the schema, so only the text shows it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 
-_LOOP_WORDS = 24
-"""The fewest words, or characters in a script without spaces, in which a loop is looked for."""
-
-_GRAM = 4
-_DISTINCT = 0.5
-"""The least share of a text's runs of four words that must differ."""
+from tasks.text.loops import loops
 
 _OF_SOURCES = 16
 _PROMPT = ("<text-", "</text-")
@@ -28,14 +22,3 @@ def is_usable(text: str, sources: Sequence[str], tokens: int) -> bool:
     """
     least = min(tokens, sum(map(len, sources)) // _OF_SOURCES)
     return len(text) >= least and not loops(text) and not any(mark in text for mark in _PROMPT)
-
-
-def loops(text: str) -> bool:
-    """Return whether a text repeats itself: fewer than half of its runs of four words differ."""
-    words: Sequence[str] = text.split()
-    if len(words) < len(text) / 20:  # a script without spaces
-        words = text
-    if len(words) < _LOOP_WORDS:
-        return False
-    runs = list(zip(*(islice(words, first, None) for first in range(_GRAM)), strict=False))
-    return len(set(runs)) < _DISTINCT * len(runs)

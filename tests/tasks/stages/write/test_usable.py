@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tasks.stages.write.usable import is_usable, loops
+from tasks.stages.write.usable import is_usable
+from tasks.text.loops import loops
 
 SOURCE = "The bridge of Vell was built in 1801 by Ada Marl, and painted again after the flood of 1866. " * 12
 SUMMARY = (
