@@ -1,8 +1,8 @@
 """How many calls an endpoint gets at once: few at first, more while it answers promptly, fewer when it is overloaded.
 
 The window opens as TCP's congestion window does (additive increase, multiplicative decrease; RFC 5681). It is adjusted
-once for every window of calls that have ended, by the share of them that met an overload, so that one prompt that is
-never answered does not slow down the others.
+once for every window of calls that have ended, and at least four, by the share of them that met an overload, so that
+one prompt that is never answered does not slow down the others.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ timeout or a full endpoint; or otherwise."""
 FIRST = 2
 """The number of calls at once before any has ended."""
 
+_LEAST_CALLS = 4
 _OVERLOADED = 0.25
-"""The share of overloaded calls above which the window is halved."""
+"""The fewest calls by which the window is adjusted, and the share of overloaded ones above which it is halved."""
 
 _ROUNDS = 6
 """The number of windows of calls, after the first overload, after which the window grows by one."""
@@ -50,7 +51,7 @@ class CallWindow:
         self.running -= 1
         self._ended[outcome] += 1
         calls = self._ended.total()
-        if calls < self.size:
+        if calls < max(self.size, _LEAST_CALLS):
             return
         if self._ended["overloaded"] > _OVERLOADED * calls:
             self.size = max(1, self.size // 2)

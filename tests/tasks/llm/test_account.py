@@ -157,17 +157,18 @@ def test_what_was_ended_may_be_resumed() -> None:
 
 def test_the_calls_at_once_adapt_to_each_endpoint() -> None:
     both = account(adapts=True, rates={"e": EndpointRates()}, lapse=900.0)
-    words = [ask(both, 1) for _ in range(9)]
+    words = [ask(both, 1) for _ in range(11)]
     vectors = [both.request("", "s", "e", 1, 0) for _ in range(3)]
     assert both.start(0.0) == [*vectors[:2], *words[:2]]
     assert both.wait(0.0) == 900.0
-    both.settle(words[0], 1, 0, "answered")
-    assert both.start(1.0) == [words[2]]
-    both.settle(words[1], 1, 0, "answered")
-    assert both.start(2.0) == words[3:6]  # four at once
-    for ticket in words[2:6]:
+    for number in range(3):
+        both.settle(words[number], 1, 0, "answered")
+        assert both.start(1.0) == [words[number + 2]]
+    both.settle(words[3], 1, 0, "answered")
+    assert both.start(2.0) == words[5:8]  # four at once
+    for ticket in words[4:8]:
         both.settle(ticket, 0, 0, "overloaded")
-    assert both.start(3.0) == words[6:8]
+    assert both.start(3.0) == words[8:10]
     both.leave("")
     assert both.start(4.0) == []
     later = ask(both, 1)

@@ -24,7 +24,7 @@ def test_the_window_doubles_while_calls_are_answered_and_then_grows_by_one() -> 
     window = CallWindow()
     sizes = []
     for _ in range(3):
-        end(window, ["answered"] * window.size)
+        end(window, ["answered"] * max(window.size, 4))
         sizes.append(window.size)
     assert sizes == [4, 8, 16]
     end(window, ["overloaded"] * 16)
@@ -39,6 +39,14 @@ def test_a_prompt_that_is_never_answered_slows_no_others_down() -> None:
     window = CallWindow(8)
     end(window, ["overloaded", *["answered"] * 7])
     assert window.size > 8
+
+
+def test_one_full_endpoint_of_two_calls_proves_nothing() -> None:
+    window = CallWindow()
+    end(window, ["overloaded", "answered", "answered", "answered"])
+    assert window.size == 4
+    end(window, ["overloaded", "overloaded", "answered", "answered"])
+    assert window.size == 2
 
 
 def test_calls_that_wait_in_a_queue_widen_nothing() -> None:
