@@ -2,19 +2,29 @@
 
 A stream shows that the model is writing, so the timeout of a call can be one for silence: an answer may take as long as
 its tokens need, and a call that waits in the endpoint's queue is known from one that is being answered.
+
+Events are read as plain data: endpoints send what the library's types do not allow, and an error of the library would
+carry what the endpoint wrote.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from indexmill.models.bounded_http import whole_body
-from indexmill.store.canonical import canonical_json
+from indexmill.models.bounded_http import too_large, whole_body
+from indexmill.models.chat import LARGEST_ANSWER
+from indexmill.models.http_failures import HttpFailure
+from indexmill.store.canonical import json_object
 
 if TYPE_CHECKING:
+    import httpx2
     import openai
+
+LONGEST = 15
+"""The maximum time of a streamed answer, in timeouts: one that is still being written then is cut off."""
 
 _CHUNKS_PER_TOKEN = 4
 _MORE_CHUNKS = 256
@@ -22,44 +32,97 @@ _MORE_CHUNKS = 256
 
 
 class ChatStream:
-    """One streamed call. body: the request. seconds: the maximum time of the stream, after which it is cut off."""
+    """One streamed call. body: the request. timeout_seconds: the timeout of silence."""
 
-    def __init__(self, body: Mapping[str, Any], seconds: float) -> None:
+    def __init__(self, body: Mapping[str, Any], timeout_seconds: float) -> None:
         self._body = {**body, "stream": True, "stream_options": {"include_usage": True}}
         limit = int(body.get("max_tokens") or body.get("max_completion_tokens") or 0)
         self._most = _CHUNKS_PER_TOKEN * limit + _MORE_CHUNKS
-        self._seconds = seconds
+        self._seconds = LONGEST * timeout_seconds
+        self._texts = {"content": "", "refusal": ""}
+        self._reason: str | None = None
+        self._done = False
+        self._usage: Any = None
+        self._model: Any = None
+        self.chunks = 0
+        """The number of chunks of the answer so far."""
         self.waited = 0.0
         """The seconds until the first token came; 0 if the endpoint does not stream."""
 
-    async def send(self, client: openai.AsyncOpenAI) -> bytes:
-        """Send the request, and return the body of a completion; an answer that is cut off has the reason `length`.
+    async def send(self, client: openai.AsyncOpenAI) -> bytes | HttpFailure:
+        """Send the request, and return the body of a completion, or the error in the stream.
 
-        An endpoint that does not stream may answer with the whole body.
+        An answer that is cut off has the reason `length`. An endpoint that does not stream may answer with the whole
+        body.
         """
         began = time.monotonic()
-        creating = client.chat.completions.with_streaming_response.create(**self._body)
-        async with creating as response:
+        async with client.chat.completions.with_streaming_response.create(**self._body) as response:
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
                 return await whole_body(response.http_response)
-            return await self._whole(await response.parse(), began)
+            async for event in _events(response.http_response):
+                if event is None:
+                    self._done = True
+                    break
+                error = event.get("error")
+                if error:
+                    return _failure(error)
+                self._add(event)
+                self.waited = self.waited or time.monotonic() - began
+                if self.chunks > self._most or time.monotonic() > began + self._seconds:
+                    self._reason = "length"
+                    break
+        if self._reason is None and not self._done:
+            import httpx2
 
-    async def _whole(self, stream: openai.AsyncStream[Any], began: float) -> bytes:
-        texts = {"content": "", "refusal": ""}
-        reason = usage = model = None
-        chunks = 0
-        async for chunk in stream:
-            usage, model = chunk.usage or usage, chunk.model or model
-            for choice in (chunk.choices or ())[:1]:
-                chunks += 1
-                reason = choice.finish_reason or reason
-                for name in texts:
-                    texts[name] += getattr(choice.delta, name, None) or ""
-            self.waited = self.waited or time.monotonic() - began
-            if chunks > self._most or time.monotonic() > began + self._seconds:
-                reason = "length"
-                break
-        message = {"role": "assistant", "content": texts["content"], "refusal": texts["refusal"] or None}
-        choices = [{"message": message, "finish_reason": reason}] if chunks else []
-        counts = {} if usage is None else {"usage": usage.model_dump(mode="json", exclude_unset=True)}
-        return canonical_json({"choices": choices, "model": model, **counts})
+            raise httpx2.RemoteProtocolError("the stream ended before the answer")
+        return self._body_of_completion()
+
+    def _add(self, event: Mapping[str, Any]) -> None:
+        self._usage, self._model = event.get("usage") or self._usage, event.get("model") or self._model
+        choices = event.get("choices")
+        choice = choices[0] if isinstance(choices, list) and choices else None
+        if not isinstance(choice, dict):
+            return
+        self.chunks += 1
+        if isinstance(reason := choice.get("finish_reason"), str):
+            self._reason = reason
+        delta = choice.get("delta")
+        for name in self._texts if isinstance(delta, dict) else ():
+            if isinstance(text := delta.get(name), str):
+                self._texts[name] += text
+
+    def _body_of_completion(self) -> bytes:
+        # Two chunks may each have one half of a character.
+        texts = {
+            name: text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+            for name, text in self._texts.items()
+        }
+        message = {"content": texts["content"], "refusal": texts["refusal"] or None}
+        choices = [{"message": message, "finish_reason": self._reason}] if self.chunks else []
+        return json.dumps({"choices": choices, "model": self._model, "usage": self._usage}).encode()
+
+
+async def _events(response: httpx2.Response) -> AsyncIterator[dict[str, Any] | None]:
+    """Yield the events of a stream that are objects, and None for its declared end; raises LlmUnusable beyond 8 MB."""
+    rest, size = b"", 0
+    async for data in response.aiter_bytes():
+        size += len(data)
+        if size > LARGEST_ANSWER:
+            raise too_large(response, LARGEST_ANSWER)
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            if not line.startswith(b"data:"):
+                continue
+            content = line[len(b"data:") :].strip()
+            if content == b"[DONE]":
+                yield None
+                return
+            if (event := json_object(content)) is not None:
+                yield event
+
+
+def _failure(error: Any) -> HttpFailure:
+    """Convert an error within a stream, whose code may be a status."""
+    code = error.get("code") if isinstance(error, dict) else None
+    status = code if isinstance(code, int) and 400 <= code < 600 else 500
+    return HttpFailure.of(status, {}, json.dumps({"error": error}).encode(), time.time())

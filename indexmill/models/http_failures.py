@@ -44,6 +44,8 @@ _PROMPT = re.compile(r"(\d+) (?:in the messages|in your prompt|input tokens|`inp
 
 _FORM = re.compile(r"response_?.?format|json_?.?schema|json_?.?object|structured.?output|guided|grammar", re.IGNORECASE)
 
+_STREAM = re.compile(r"\bstream(_options|ing)?\b", re.IGNORECASE)
+
 _TEMPERATURE = re.compile(r"unsupported (value|parameter): '?temperature", re.IGNORECASE)
 
 
@@ -81,6 +83,8 @@ class HttpFailure:
             error = json.loads(content)
         if isinstance(error, dict):
             error = error.get("error", error.get("detail", error))
+        if isinstance(error, list):  # FastAPI: also with the rejected input, which is the prompt
+            error = "; ".join(f"{one.get('loc')} {one.get('msg')}" for one in error if isinstance(one, dict))
         fields = error if isinstance(error, dict) else {"message": error}
         code = fields.get("code") if isinstance(fields.get("code"), str) else fields.get("type")
         message = fields.get("message")
@@ -102,11 +106,11 @@ class HttpFailure:
             return "subject"
         if self.parameter == "temperature" or _TEMPERATURE.match(self.message):
             return "temperature"
-        if "stream" in f"{self.parameter} {self.message}".lower():
-            return "stream"
         if re.search(r"max_(completion_)?tokens", f"{self.parameter} {self.message}"):
             return "limit"
-        return "form" if _FORM.search(f"{self.parameter} {self.message}") else ""
+        if _FORM.search(f"{self.parameter} {self.message}"):
+            return "form"
+        return "stream" if _STREAM.search(f"{self.parameter} {self.message}") else ""
 
     def room(self) -> int:
         """Return the tokens that the context leaves for an answer to this prompt; 0 if none, or if it is not known."""

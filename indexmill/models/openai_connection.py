@@ -25,7 +25,6 @@ from indexmill.models.http_failures import LLM_SETTINGS, HttpFailure, SettingNam
 from indexmill.models.http_logs import silence
 from indexmill.models.llm_errors import LlmRejected, LlmUnreachable
 from indexmill.models.secrets import KeySource
-from indexmill.store.canonical import canonical_json
 
 if TYPE_CHECKING:
     import httpx2
@@ -182,8 +181,6 @@ class OpenAiConnection:
             return lost_connection(error, self.where, self.names)
         except IndexmillError as error:  # about the key, or an endless answer
             return error.with_traceback(None)
-        except openai.APIError as error:  # an error within a stream
-            return HttpFailure.of(500, {}, canonical_json({"error": error.body}), time.time())
         except (openai.OpenAIError, httpx2.HTTPError, httpx2.InvalidURL, UnicodeError) as error:
             return LlmRejected(f"{self.where}: the request cannot be sent ({type(error).__name__})")
 

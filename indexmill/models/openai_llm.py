@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from indexmill.errors import IndexmillError
 from indexmill.models.chat import Limit, RequestShape, Structured, chat_body, completion_of, input_bound, shapes
-from indexmill.models.chat_stream import ChatStream
+from indexmill.models.chat_stream import LONGEST, ChatStream
 from indexmill.models.http_failures import HttpFailure
 from indexmill.models.llm import Completion, Request
 from indexmill.models.llm_errors import LlmError, LlmForbidden
@@ -32,8 +32,8 @@ _CONTEXTS = ("max_model_len", "n_ctx", "loaded_context_length", "context_length"
 
 _LEAST_CONTEXT = 1_024
 
-_LONGEST = 15
-"""The maximum time of a streamed answer, in timeouts: one that is still being written then is cut off."""
+_UNEXPLAINED = (400, 422)
+"""The statuses of a rejected request whose reason may be its form, though nothing says so."""
 
 _LEAST_ROOM = 4
 """The part of an answer's limit for which a request is repeated if the context has no room for all of it."""
@@ -90,7 +90,9 @@ class OpenAiLlm(OpenAiConnection):
             listed = await self.call(_models)
         except IndexmillError:
             return None
-        named = [model for model in listed if model.get("id") == self.model] or listed[:1]
+        named = [model for model in listed if model.get("id") == self.model]
+        if not named and len(listed) == 1:  # llama.cpp lists the file that it serves
+            named = listed
         for model in named:
             meta = model.get("meta")
             stated = {**(meta if isinstance(meta, dict) else {}), **model}
@@ -114,8 +116,12 @@ class OpenAiLlm(OpenAiConnection):
         return outcome
 
     def body(self, request: Request, correction: tuple[str, str] | None = None) -> dict[str, Any]:
-        """Return the body that ``complete`` sends, in the shape that the endpoint last accepted, or the strictest."""
-        return chat_body(request, self._shapes(request)[0], self.model, self.temperature, correction)
+        """Return the body that ``complete`` sends, in the shape that the endpoint last accepted.
+
+        If none is known, in the strictest that is common, since a batch has no second try.
+        """
+        common = [shape for shape in self._shapes(request) if shape.form != "strict_lengths" or self._working(request)]
+        return chat_body(request, common[0], self.model, self.temperature, correction)
 
     def completion(self, request: Request, body: Mapping[str, Any]) -> Completion:
         """Read the answer in the body of a chat completion; raises LlmUnreachable for any other body."""
@@ -128,14 +134,21 @@ class OpenAiLlm(OpenAiConnection):
         while True:
             shape = forms[0]
             body = chat_body(request, shape, self.model, self.temperature, correction)
-            stream = ChatStream(body, _LONGEST * self.timeout_seconds)
+            stream = ChatStream(body, self.timeout_seconds)
             if endpoint in _without_streams:
-                result = await self._attempt(functools.partial(_sent, body))
+                result: Any = await self._attempt(functools.partial(_sent, body))
             else:
-                result = await self._attempt(stream.send, 2 * _LONGEST * self.timeout_seconds)
+                result = await self._attempt(stream.send, (LONGEST + 1) * self.timeout_seconds)
             if not isinstance(result, HttpFailure):
                 break
             blamed = result.blames()
+            if (
+                blamed == ""
+                and result.status in _UNEXPLAINED
+                and shape.form == "strict_lengths"
+                and not self._working(request)
+            ):
+                blamed = "form"  # a gateway to an endpoint without lengths may not repeat its reason
             if blamed == "stream" and endpoint not in _without_streams:
                 _without_streams.add(endpoint)
             elif blamed == "limit" and not swapped:
@@ -149,7 +162,10 @@ class OpenAiLlm(OpenAiConnection):
                     f"{self.where} does not support the response format {shape.form}: set llm.structured to auto"
                 )
             else:
-                return result.error(self.where, self.model)
+                error = result.error(self.where, self.model)
+                if stream.chunks and error.billed == "no":
+                    error.billed = "maybe"
+                return error
         if isinstance(result, IndexmillError):
             return result
         outcome = self._read(request, correction, result, stream.waited)
@@ -173,11 +189,14 @@ class OpenAiLlm(OpenAiConnection):
 
     def _shapes(self, request: Request) -> list[RequestShape]:
         """Return the shapes to try, starting with the one that last worked."""
-        working = _working_shapes.get(self._memory(request))
+        working = self._working(request)
         openai = self.where.endswith(_OPENAI)
         limit: Limit = working.limit if working else "max_completion_tokens" if openai else "max_tokens"
         candidates = list(shapes(self.structured, request.schema, limit, lengths=not openai))
         return candidates[candidates.index(working) :] if working in candidates else candidates
+
+    def _working(self, request: Request) -> RequestShape | None:
+        return _working_shapes.get(self._memory(request))
 
     def _memory(self, request: Request) -> tuple[str, str, str]:
         return self.base_url, self.model, digest_of(canonical_json(dict(request.schema)))

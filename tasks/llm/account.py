@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from indexmill.errors import BudgetReached, ConfigurationError
+from indexmill.models.chat_stream import LONGEST
 from indexmill.text.counted import counted
 from schemas.config import EmbedSettings, LlmSettings, Price
 from tasks.llm.call_window import CallWindow, Outcome
@@ -62,7 +63,11 @@ class CallLimits:
             settings.budget.tokens,
             settings.budget.cost,
             dict(prices),
-            max(settings.deadline_seconds, embed.deadline_seconds if embed is not None and has_endpoint else 0.0),
+            max(
+                settings.deadline_seconds,
+                (LONGEST + 1) * settings.timeout_seconds,
+                embed.deadline_seconds if embed is not None and has_endpoint else 0.0,
+            ),
             {embed.model: EndpointRates(embed.requests_per_minute, embed.tokens_per_minute)}
             if embed is not None and has_endpoint
             else {},

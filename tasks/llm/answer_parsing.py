@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic_core import from_json
 
@@ -21,16 +21,20 @@ if TYPE_CHECKING:
 
 _SHOWN = 200
 
-_SENTENCES = re.compile(r".*(?:[.!?](?=\s|$)|[。！？।؟])", re.DOTALL)
+_SENTENCES = re.compile(r".*(?:[.!?](?=\s)|(?<=\D)[.!?]$|[。！？।؟])", re.DOTALL)
 """A text up to the end of its last complete sentence."""
 
 _CHARACTERS = 8
 """The characters per token at which a text ends: about twice as many as English has."""
 
 
+_MOST_CHARACTERS = 1_999
+"""The greatest length that all versions of llama.cpp take."""
+
+
 def string(most: int, least: int = 0) -> dict[str, Any]:
     """Return the JSON schema of a text of at most `most` characters, where the endpoint can enforce it."""
-    return {"type": "string", "minLength": least, "maxLength": most}
+    return {"type": "string", "minLength": least, "maxLength": min(most, _MOST_CHARACTERS)}
 
 
 def prose(tokens: int, least: int = 1) -> dict[str, Any]:
@@ -59,9 +63,12 @@ def salvaged(completion: Completion, schema: Mapping[str, Any]) -> dict[str, Any
 
 def _before_cut(answer: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return what is complete of a cut-off answer, as an object of the schema; None if nothing is."""
+    if "<think>" in answer:  # a thought that has not ended
+        return None
     begun = answer[max(answer.find("{"), 0) :]
+    modes: tuple[Literal[True, "trailing-strings"], ...] = (True, "trailing-strings")
     try:
-        whole, partial = (from_json(begun, allow_partial=mode) for mode in (True, "trailing-strings"))
+        whole, partial = (from_json(begun, allow_inf_nan=False, allow_partial=mode) for mode in modes)
     except ValueError:
         return None
     names = list(schema["properties"])

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from indexmill.models.llm import LLM, Completion, Request, key_of, object_schema
-from indexmill.models.llm_errors import LlmBusy, LlmError, LlmRejected, LlmUnreachable, LlmUnusable
+from indexmill.models.llm_errors import LlmError, LlmForbidden, LlmRejected, LlmUnreachable, LlmUnusable
 from indexmill.models.openai_llm import open_llm
 from indexmill.models.progress import Items, report_progress
 from indexmill.models.readable import BadAnswer
@@ -39,7 +39,11 @@ _PROBE = Request(
 
 
 class _Unanswered(Exception):
-    """The endpoint answers other prompts, but not this one."""
+    """The endpoint answers other prompts, but not this one. last: the error of the last call."""
+
+    def __init__(self, last: LlmUnreachable) -> None:
+        super().__init__(str(last))
+        self.last = last
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,8 @@ class _Asking(PaidCalls):
     rejected: list[tuple[str, Request, LlmError]] = field(default_factory=list)
     results: dict[str, AskResult] = field(default_factory=dict)
     prompt_count: int = 0
+    probing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    probe_answered: bool = False
 
     @property
     def model(self) -> str:
@@ -156,8 +162,8 @@ class _Asking(PaidCalls):
             value = await self._value(request, bill)
         except BadAnswer as bad:
             return await asyncio.to_thread(self._record(key, request).refuse, bad.reason)
-        except _Unanswered:
-            return await asyncio.to_thread(self._record(key, request).refuse, NO_ANSWER)
+        except _Unanswered as unanswered:
+            return self._reject(key, request, unanswered.last)
         except LlmError as error:
             if isinstance(error, LlmRejected) and error.of_prompt:
                 return await asyncio.to_thread(self._record(key, request).refuse, _reason(error))
@@ -188,7 +194,9 @@ class _Asking(PaidCalls):
             correction = ("" if bad.is_cut else first.text, bad.advice) if first.text.strip() else None
             try:
                 second = await self._complete(request, correction, bill)
-            except LlmRejected:
+            except (LlmError, _Unanswered) as error:
+                if isinstance(error, LlmForbidden) or (rest is None and not isinstance(error, LlmRejected)):
+                    raise
                 if rest is None:
                     raise bad from None
                 return self._use_rest(rest)
@@ -217,8 +225,8 @@ class _Asking(PaidCalls):
                 return await self._send(request, correction, bill)
             except LlmUnreachable as error:
                 in_vain += error.billed == "maybe" and not error.useless_response
-                if in_vain >= _SENT_IN_VAIN and (self.answer_count > answers or await self._answers_a_probe(bill)):
-                    raise _Unanswered from None
+                if in_vain >= _SENT_IN_VAIN and (self.answer_count > answers or await self._answers_a_probe()):
+                    raise _Unanswered(error) from None
                 raise
 
         return await self.patiently(attempt, bill)
@@ -228,12 +236,20 @@ class _Asking(PaidCalls):
         most = self.llm.input_tokens(request, correction), request.max_output_tokens
         return await self.paid(lambda: self.llm.complete(request, correction), self.model, most, bill)
 
-    async def _answers_a_probe(self, bill: RequestCost) -> bool:
-        try:
-            await self._send(_PROBE, None, bill)
-        except (LlmUnreachable, LlmBusy):
-            return False
-        return True
+    async def _answers_a_probe(self) -> bool:
+        """Send one probe for all prompts that get no answer; a probe that was answered is not repeated."""
+        async with self.probing:
+            if not self.probe_answered:
+                answers = self.answer_count
+                try:
+                    await self._send(_PROBE, None, RequestCost())
+                    self.probe_answered = True
+                except LlmForbidden:
+                    raise
+                except LlmError:
+                    pass
+                self.answer_count = answers  # a probe says nothing of real prompts
+            return self.probe_answered
 
     def _record(self, key: str, request: Request) -> RequestRecord:
         return RequestRecord(self.store, key, request, self.model, self.run_id, timestamp(self.clock()))
@@ -241,22 +257,31 @@ class _Asking(PaidCalls):
     def _reject(self, key: str, request: Request, error: LlmError) -> PromptRefusal:
         """Defer the quarantine of a rejected or unanswered prompt: if all fail this way, no prompt is to blame."""
         self.rejected.append((key, request, error))
-        useless = sum(error.useless_response for _, _, error in self.rejected)
+        useless = sum(_tells_nothing(error) for _, _, error in self.rejected)
         if not self.answer_count and (len(self.rejected) >= _HOPELESS or useless >= USELESS):
             self.fail(error)
         return PromptRefusal(key, _reason(error))
 
     def _quarantine_rejected(self) -> None:
         last = self.rejected[-1][2]
-        if not self.answer_count and (len(self.rejected) > 1 or last.useless_response):
+        useless = sum(_tells_nothing(error) for _, _, error in self.rejected)
+        unanswered = useless == len(self.rejected) < USELESS and not last.useless_response
+        if not self.answer_count and not unanswered and (len(self.rejected) > 1 or last.useless_response):
             self.failure = last
             return
         for key, request, error in self.rejected:
             self._record(key, request).refuse(_reason(error))
 
 
+def _tells_nothing(error: LlmError) -> bool:
+    """Return True for an error that does not say whether the prompt is to blame."""
+    return error.useless_response or isinstance(error, LlmUnreachable)
+
+
 def _reason(error: LlmError) -> str:
     """Return the reason why a prompt has no answer, in one word."""
+    if isinstance(error, LlmUnreachable) and not error.useless_response:
+        return NO_ANSWER
     if isinstance(error, LlmRejected):
         return "filtered" if error.filtered else "rejected"
     return "endless" if isinstance(error, LlmUnusable) else "no-completion"

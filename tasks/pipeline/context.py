@@ -20,8 +20,8 @@ def with_context(
     """Return the configuration with the context of its language model, and with source texts that fit into it.
 
     The context is that of `llm.context_tokens`, or what the endpoint says, or, if that does not answer, that of the
-    published version. If none of them says it, or
-    no texts are written, the configuration does not change. note: called if texts are shortened.
+    published version. If none of them says it, if
+    it is large enough, or if no texts are written, the configuration does not change. note: called if texts are shortened.
     """
     llm = configuration.llm
     if not llm.asks or not configuration.writes:
@@ -37,8 +37,9 @@ def with_context(
     sections = {name: getattr(families, name) for name in _TEXTS}
     sections["description"] = configuration.resolve.description
     fitted = {name: _fitted(section, llm.sources_room(_TEXTS.get(name, 1))) for name, section in sections.items()}
-    if fitted != sections:
-        note(f"the context of {llm.model} has {tokens:,} tokens: its prompts contain fewer source texts")
+    if fitted == sections:
+        return configuration  # so that nothing depends on a context that is large enough
+    note(f"the context of {llm.model} has {tokens:,} tokens: its prompts contain fewer source texts")
     resolve = configuration.resolve.model_copy(update={"description": fitted.pop("description")})
     update = {"llm": llm, "families": families.model_copy(update=fitted), "resolve": resolve}
     return configuration.model_copy(update=update)

@@ -33,10 +33,13 @@ from tasks.stages.write.summarise import cut, fingerprint, most_output, plain
 from tasks.stages.write.text_writer import WriterSettings
 from tasks.stages.write.written_rows import Row, WrittenRows
 
+_MOST_ROOM = 8_000
+"""The tokens of source texts from which on no segment is shortened for a model's context."""
+
 
 def _fingerprint(configuration: Configuration, prompt: Prompt | None) -> dict[str, Any]:
     room = configuration.llm.sources_room()
-    more = {} if prompt is None or room is None else {"input_tokens": room}
+    more = {} if prompt is None or room is None or room >= _MOST_ROOM else {"input_tokens": room}
     return fingerprint(configuration, prompt, configuration.families.lsh_tree.summary_tokens, **more)
 
 

@@ -6,19 +6,20 @@ the schema, so only the text shows it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from tasks.text.loops import loops
 
 _OF_SOURCES = 16
-_PROMPT = ("<text-", "</text-")
-"""The beginnings of the delimiters of source texts in a prompt."""
+_DELIMITER = re.compile("</?text-[0-9]+ [0-9a-f]+>")
+"""The delimiters of source texts in a prompt."""
 
 
 def is_usable(text: str, sources: Sequence[str], tokens: int) -> bool:
     """Return whether a text of about `tokens` tokens may be used.
 
-    It has at least as many characters as `tokens`, or a sixteenth of the characters of its sources if these are few.
+    It has at least as many bytes as `tokens`, or a sixteenth of the bytes of its sources if these are few.
     """
-    least = min(tokens, sum(map(len, sources)) // _OF_SOURCES)
-    return len(text) >= least and not loops(text) and not any(mark in text for mark in _PROMPT)
+    least = min(tokens, sum(len(source.encode()) for source in sources) // _OF_SOURCES)
+    return len(text.encode()) >= least and not loops(text) and not _DELIMITER.search(text)

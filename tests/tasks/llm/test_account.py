@@ -179,6 +179,8 @@ def test_the_limits_are_those_of_the_settings() -> None:
     settings = LlmSettings.model_validate(
         {"requests_per_minute": 3, "tokens_per_minute": 5, "budget": {"tokens": 7, "cost": 0.5}, "deadline_seconds": 9}
     )
+    assert CallLimits.of(settings, {}).lapse == 16 * settings.timeout_seconds  # the longest call
+    settings = settings.model_copy(update={"timeout_seconds": 0.5})
     assert CallLimits.of(settings, {"m": PRICE}) == CallLimits(3, 5, 7, 0.5, {"m": PRICE}, 9, adapts=True)
 
 
