@@ -87,17 +87,18 @@ class ChatStream:
         if isinstance(reason := choice.get("finish_reason"), str):
             self._reason = reason
         delta = choice.get("delta")
-        for name in self._texts if isinstance(delta, dict) else ():
+        if not isinstance(delta, dict):
+            return
+        for name in self._texts:
             if isinstance(text := delta.get(name), str):
                 self._texts[name] += text
 
     def _body_of_completion(self) -> bytes:
         # Two chunks may each have one half of a character.
-        texts = {
-            name: text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-            for name, text in self._texts.items()
-        }
-        message = {"content": texts["content"], "refusal": texts["refusal"] or None}
+        content, refusal = (
+            text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in self._texts.values()
+        )
+        message = {"content": content, "refusal": refusal or None}
         choices = [{"message": message, "finish_reason": self._reason}] if self.chunks else []
         return json.dumps({"choices": choices, "model": self._model, "usage": self._usage}).encode()
 

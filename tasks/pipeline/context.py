@@ -20,8 +20,8 @@ def with_context(
     """Return the configuration with the context of its language model, and with source texts that fit into it.
 
     The context is that of `llm.context_tokens`, or what the endpoint says, or, if that does not answer, that of the
-    published version. If none of them says it, if
-    it is large enough, or if no texts are written, the configuration does not change. note: called if texts are shortened.
+    published version. If none of them says it, if it is large enough, or if no texts are written, the configuration
+    does not change. note: called if texts are shortened.
     """
     llm = configuration.llm
     if not llm.asks or not configuration.writes:

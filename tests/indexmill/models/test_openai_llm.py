@@ -22,7 +22,7 @@ from typing import Any, cast
 import pytest
 
 from indexmill.errors import ConfigurationError, IndexmillError, ModelUnavailable
-from indexmill.models import openai_llm
+from indexmill.models import chat_stream
 from indexmill.models.endpoint import Endpoint
 from indexmill.models.llm import Completion, Request, data_block
 from indexmill.models.llm_errors import LlmBusy, LlmError, LlmForbidden, LlmRejected, LlmUnreachable
@@ -191,7 +191,7 @@ def test_an_answer_may_take_longer_than_the_timeout_while_it_is_being_written() 
 
 
 def test_an_answer_that_is_written_for_ever_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai_llm, "_LONGEST", 1)
+    monkeypatch.setattr(chat_stream, "LONGEST", 1)
     with LlmServer(faults=Faults(by_number={1: "slow"}, slow_seconds=8.0)) as server:
         came = ask_one(llm_of(server, timeout_seconds=2.0))
     assert came.finish_reason == "length"

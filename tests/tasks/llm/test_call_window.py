@@ -28,6 +28,7 @@ def test_the_window_doubles_while_calls_are_answered_and_then_grows_by_one() -> 
         sizes.append(window.size)
     assert sizes == [4, 8, 16]
     end(window, ["overloaded"] * 16)
+    end(window, ["overloaded"] * 15)  # of calls that began before
     assert window.size == 8
     end(window, ["answered"] * 8 * 5)
     assert window.size == 8

@@ -37,16 +37,16 @@ def input_tokens(configured: Configuration) -> tuple[int, int, int, int | None]:
     [
         (2_048, (477, 477, 159, 477)),
         (4_096, (1_629, 1_629, 543, 1_629)),
-        (131_072, (2_000, 3_000, 3_000, 73_053)),
+        (131_072, (2_000, 3_000, 3_000, None)),
     ],
 )
-def test_source_texts_fit_into_the_context(context: int, tokens: tuple[int, int, int, int]) -> None:
+def test_source_texts_fit_into_the_context(context: int, tokens: tuple[int, int, int, int | None]) -> None:
     notes: list[str] = []
     with LlmServer() as server:
         server.models = [{"id": "small", "max_model_len": context}]
         fitted = with_context(configuration(server), None, notes.append)
     assert input_tokens(fitted) == tokens
-    assert fitted.llm.context_tokens == context
+    assert fitted.llm.context_tokens == (context if context < 9_999 else None)  # of a large one nothing depends
     assert notes == (
         [f"the context of small has {context:,} tokens: its prompts contain fewer source texts"] * (context < 9_999)
     )
