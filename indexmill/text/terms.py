@@ -65,6 +65,9 @@ _LINKS = {
 _LEAST_PART = 4
 """The minimum length of a part of a compound."""
 
+_LONGEST_COMPOUND = 64
+"""The maximum length of a word that is cut: the time to cut one grows with its square."""
+
 _OF_LANGUAGE = "\0"  # stands between an algorithm's name and a stem
 
 _LEAST_PROSE = 4
@@ -144,7 +147,7 @@ def compound_cuts(text: str, stemmers: Sequence[str]) -> Iterator[tuple[str, lis
     compounding = [stemmer for stemmer in stemmers if stemmer in _LINKS]
     for token in _tokens(text) if compounding else ():
         for word in map(_fold, _patterns(not token.isascii())[1].findall(token)):
-            if len(word) < 2 * _LEAST_PART or not word.isalpha() or is_unspaced(word):
+            if not 2 * _LEAST_PART <= len(word) <= _LONGEST_COMPOUND or not word.isalpha() or is_unspaced(word):
                 continue
             for stemmer in compounding:
                 places = [

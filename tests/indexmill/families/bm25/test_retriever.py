@@ -18,7 +18,7 @@ from indexmill.retrieve import term_index as bm25
 from indexmill.retrieve.term_index import Bm25Parameters, Ranked, TermIndex, joined_postings, question_terms
 from indexmill.snapshot import ENCODER
 from indexmill.store.manifest import LanguageCounts
-from indexmill.text.terms import stem_of, stemmer_of
+from indexmill.text.terms import compound_cuts, stem_of, stemmer_of
 from tasks.families.bm25.postings import postings
 from tests.deep import examples
 from tests.indexmill.damage import Change, changed, without
@@ -125,9 +125,14 @@ def test_a_compound_of_a_question_asks_for_its_parts_where_the_corpus_has_both(
     language: str, question: str, weights: dict[str, float]
 ) -> None:
     shard = postings([""] * len(GERMAN), GERMAN, 0, [language] * len(GERMAN))
-    held = TermIndex(joined_postings([shard]), stemmers=[stemmer_of(language)])
-    (asked,) = held.question_weights([question])
-    assert {stem_of(term): weight for term, weight in asked.items()} == weights
+    terms = TermIndex(joined_postings([shard]), stemmers=[stemmer_of(language)])
+    (by_term,) = terms.question_weights([question])
+    assert {stem_of(term): weight for term, weight in by_term.items()} == weights
+
+
+def test_a_word_without_end_is_no_compound() -> None:
+    assert list(compound_cuts("versicherungsprämie", [stemmer_of("de")]))
+    assert not list(compound_cuts("versicherungs" * 10_000, [stemmer_of("de")]))
 
 
 def test_an_explanation_names_the_parts_of_compounds(tmp_path: Path) -> None:
@@ -138,8 +143,8 @@ def test_an_explanation_names_the_parts_of_compounds(tmp_path: Path) -> None:
     made.publish()
     with indexmill.open(tmp_path) as snapshot:
         hits = snapshot.retrieve("Versicherungsprämie", method="bm25")
-    told = {hit.document_ids[0]: [one["term"] for one in (hit.explanation or {})["terms"]] for hit in hits}
-    assert told == {"3": ["prami", "versicher"], "0": ["prami"], "1": ["versicher"]}
+    terms = {hit.document_ids[0]: [share["term"] for share in (hit.explanation or {})["terms"]] for hit in hits}
+    assert terms == {"3": ["prami", "versicher"], "0": ["prami"], "1": ["versicher"]}
 
 
 words = st.lists(st.sampled_from(["lamp", "river", "town", "of", "bridge", "藤原"]), max_size=8).map(" ".join)
