@@ -33,7 +33,7 @@ import indexmill
 from benchmarks.machine import argument_parser, describe_machine
 from indexmill.errors import IndexmillError
 from indexmill.evaluate.recall import Question, read_questions
-from indexmill.models.llm import Request
+from indexmill.models.llm import Request, object_schema
 from indexmill.snapshot import Snapshot
 from indexmill.store.canonical import canonical_json, digest_of
 from schemas.config import Configuration
@@ -41,7 +41,7 @@ from tasks.core.groups import hex_ids, id_bytes
 from tasks.core.shards import estimate_tokens
 from tasks.families.lsh_tree.hierarchy import Bounds, Layer, LayerNodes, layer_over
 from tasks.families.lsh_tree.hyperplanes import Hyperplanes
-from tasks.llm.answer_parsing import text_schema
+from tasks.llm.answer_parsing import prose
 from tasks.llm.prompts import prompt
 from tasks.stages.embed.embed import row_key
 from tasks.stages.split.split import embedded_text
@@ -179,7 +179,7 @@ class Growing:
             if node not in self.nodes:
                 child_nodes = [self.nodes[child] for child, _ in children]
                 texts = [child.text for child in child_nodes]
-                schema = text_schema("summary")
+                schema = object_schema(summary=prose(TOKENS))
                 request = text_request("summary", SUMMARY, texts, schema, tokens=TOKENS, about=[], makes=node)
                 keys[node] = hashlib.sha256((request.instructions + request.content).encode("utf-8")).digest()
                 requests[keys[node]] = request, child_nodes

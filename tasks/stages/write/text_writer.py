@@ -155,9 +155,9 @@ class TextWriter(ABC, Generic[I, T]):
             texts = [self.fallback(item) if text is None else text for item, text in zip(items, fixed, strict=True)]
             return Written(texts, [False] * len(items))
         results = ask(part.store, self.asking, self.requests(items), run_id=part.job.run_id, counts=part.counts)
-        asked = [item for item, text in zip(items, fixed, strict=True) if text is None]
+        unwritten = [item for item, text in zip(items, fixed, strict=True) if text is None]
         parsed = [self.parse(result.value) if isinstance(result, ModelAnswer) else None for result in results]
-        usable = [text if self._is_usable(item, text) else None for item, text in zip(asked, parsed, strict=True)]
+        usable = [text if self._is_usable(item, text) else None for item, text in zip(unwritten, parsed, strict=True)]
         part.counts["llm_worthless"] += usable.count(None) - parsed.count(None)
         answers = iter(usable)
         new_texts = [next(answers) if text is None else text for text in fixed]
