@@ -32,6 +32,9 @@ _HOPELESS = 20  # rejected requests, without any answer, after which the run sto
 _SENT_IN_VAIN = 3
 """The number of calls without an answer after which a prompt is given up if the endpoint answers others."""
 
+_DISTINCT = 0.2
+"""The share of distinct runs of words below which an answer that was cut off is a loop: lists repeat names and keys."""
+
 _PROBE = Request(
     "probe", "Answer with the JSON object.", "1", '{"ok": true}', object_schema(ok={"type": "boolean"}), 32
 )
@@ -185,7 +188,7 @@ class _Asking(PaidCalls):
         except BadAnswer as bad:
             bill.useless += 1
             rest = salvaged(first, request.schema)
-            if rest is not None and loops(first.text):
+            if rest is not None and loops(first.text, _DISTINCT):
                 return self._use_rest(rest)
             if bad.is_final or bill.useless >= USELESS:
                 raise
