@@ -283,7 +283,7 @@ def test_two_workers_ask_no_faster_than_the_one_limit(
 ) -> None:
     rows = documents(count, words=12)
     faults = Faults(rates=dict.fromkeys(("500", "truncated"), 0.1))
-    with LlmServer(faults=faults, seconds=1.5) as server:
+    with LlmServer(faults=faults, seconds=2.5) as server:
         plain = chosen(quick / "site" / "store", server, rows, requests_per_minute=per_minute, concurrency=2)
         if count == FEW:
             root = init_folder(Path(plain["store"])).root
