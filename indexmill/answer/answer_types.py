@@ -162,6 +162,10 @@ class Answering(Protocol):
         """Return the number of tokens of a hit that the model reads; they count towards the budget."""
         ...
 
+    def shown(self, hit: Hit) -> str:
+        """Return the text of a hit that the model reads."""
+        ...
+
     def bill(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Bill:
         """Return an upper bound of the cost of an answer from hits (at least one), without repairs and lost calls."""
         ...

@@ -13,6 +13,7 @@ import string
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from statistics import NormalDist, stdev
 from typing import NamedTuple
 
 from indexmill.text.normalise import normalise
@@ -44,12 +45,26 @@ def scores_of(answer: str, right: Sequence[str]) -> Scores:
     return Scores(*(max(column) for column in zip(*each, strict=True)))
 
 
+def stands_in(text: str, right: Sequence[str]) -> bool | None:
+    """Return whether a text contains a right answer; None if they are only "yes" or "no", which no text contains."""
+    others = [answer for answer in map(words, right) if answer and not {*answer} <= _YES_NO]
+    if not others:
+        return None
+    text_words = words(text)
+    return any(_contains(text_words, answer) for answer in others)
+
+
 def words(text: str) -> list[str]:
     """Split a text into words for comparison, without articles unless it has no other words."""
     folded = normalise("NFKC", text).casefold()
     plain = "".join(" " if unicodedata.category(c) == "Pd" else c for c in folded if not _is_punctuation(c))
     every = _UNSPACED.sub(r" \1 ", plain).split()
     return [word for word in every if word not in _ARTICLES] or every
+
+
+def margin(values: Sequence[float]) -> float:
+    """Return half the width of the 95 % confidence interval of the mean (normal approximation); 0 for one value."""
+    return NormalDist().inv_cdf(0.975) * stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
 
 
 def _is_punctuation(character: str) -> bool:
@@ -65,6 +80,9 @@ def _scores(answer: list[str], right: list[str]) -> Scores:
     f1 = 2 * shared / (len(answer) + len(right))
     if not same and ({*answer} <= _YES_NO or {*right} <= _YES_NO):
         f1 = 0.0
-    contained = any(answer[at : at + len(right)] == right for at in range(len(answer) - len(right) + 1))
     recall = shared / len(right) if _YES_NO.isdisjoint([*answer, *right]) else 0.0
-    return Scores(float(contained), recall, float(same), f1)
+    return Scores(float(_contains(answer, right)), recall, float(same), f1)
+
+
+def _contains(text: list[str], part: list[str]) -> bool:
+    return any(text[at : at + len(part)] == part for at in range(len(text) - len(part) + 1))

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     "--k",
     "ks",
     metavar="NUMBERS",
-    help="Measure recall at these depths, 5,10 by default; with --answer and --judge: the hits to read, 5 by default.",
+    help="Measure recall at these depths, 5,10 by default; with --answer, --oracle and --judge: the hits to read, 5 by "
+    "default.",
 )
 @click.option(
     "--fit",
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     help="Fit the weights of fused retrieval to these questions and write them into the configuration.",
 )
 @click.option("--answer", is_flag=True, help="Have a language model answer the questions, and score the answers.")
+@click.option(
+    "--oracle", is_flag=True, help="Show how many right answers stand in the hits: what a perfect reader would answer."
+)
 @click.option(
     "--judge",
     metavar="A,B",
@@ -59,14 +63,17 @@ if TYPE_CHECKING:
 @click.option("--judge-model", metavar="NAME", help="The model that judges; by default the one that answers.")
 @model_options
 @click.option(
-    "--max-questions", metavar="N", type=click.IntRange(min=1), help="With --answer and --judge: the first N questions."
+    "--max-questions",
+    metavar="N",
+    type=click.IntRange(min=1),
+    help="With --answer, --oracle and --judge: the first N questions.",
 )
 @click.option("--dry-run", is_flag=True, help="With --answer and --judge: show calls, tokens and cost; ask no model.")
 @click.option(
     "--token-budget",
     metavar="T",
     type=click.IntRange(min=1),
-    help="With --answer and --judge: limit the hits that the model reads to T tokens.",
+    help="With --answer, --oracle and --judge: limit the hits that are read to T tokens.",
 )
 @answering_options
 @click.option(
@@ -115,6 +122,7 @@ def command(
     judge: str | None,
     fit: bool,
     answer: bool,
+    oracle: bool,
     **answering: Any,
 ) -> None:
     """Measure how well retrieval methods find known evidence, on the QUESTIONS of a JSON Lines file.
@@ -136,6 +144,9 @@ def command(
     words that the answer contains (recall), exact match and F1. Every run pays for every question: try --dry-run first,
     and use --answers FILE, from which an interrupted run continues.
 
+    With --oracle, no model is needed: it counts the questions whose "answer" stands in the hits, the most that a model
+    could answer from them. Compare methods at equal cost: `--oracle -k 100 --token-budget 1000`.
+
     All documents are read, regardless of access rights, unless --as names groups.
 
     With --judge A,B, the model answers by both methods and judges which answer covers more, is richer, helps more, and
@@ -152,6 +163,11 @@ def command(
         from indexmill.command.evaluate_answers import evaluate_answers_of
 
         evaluate_answers_of(options, questions, method, judge, "5" if ks is None else ks, retrieval, **answering)
+        return
+    if mode == "oracle":
+        from indexmill.command.evaluate_answers import evaluate_oracle_of
+
+        evaluate_oracle_of(options, questions, method, "5" if ks is None else ks, retrieval, **answering)
         return
     ks = "5,10" if ks is None else ks
     if mode == "fit":
@@ -229,6 +245,7 @@ _MEANINGLESS = {
     "recall": _MODEL | _ANSWERING,
     "fit": _RETRIEVAL | _RECALL | _MODEL | _ANSWERING,
     "answer": _RECALL | {"judge_model"},
+    "oracle": _RECALL | (_MODEL - {"max_questions"}) | {"judge_model", "dry_run", "concurrency", "answers"},
     "judge": _RECALL | {"method"},
     "make_questions": _SNAPSHOT | _RETRIEVAL | _RECALL | _ANSWERING | {"ks"},
 }
@@ -244,11 +261,13 @@ def _mode(ctx: click.Context) -> str:
     }
     modes = [name for name in _MEANINGLESS if name in given_options]
     if len(modes) > 1:
-        raise BadInput("--fit, --answer, --judge and --make-questions are mutually exclusive: give only one")
+        raise BadInput("--fit, --answer, --oracle, --judge and --make-questions are mutually exclusive: give only one")
     mode = modes[0] if modes else "recall"
-    if meaningless := sorted(given_options[name] for name in given_options.keys() & _MEANINGLESS[mode]):
-        why = f"{given_options[mode]} does not accept that" if modes else "it applies only with --answer or --judge"
-        raise BadInput(f"{', '.join(meaningless)}: {why}")
+    if meaningless := given_options.keys() & _MEANINGLESS[mode]:
+        modes_of_it = [f"--{name}" for name in ("answer", "oracle", "judge") if not meaningless & _MEANINGLESS[name]]
+        applies = f"it applies only with {' or '.join(modes_of_it)}"
+        why = f"{given_options[mode]} does not accept that" if modes else applies
+        raise BadInput(f"{', '.join(sorted(given_options[name] for name in meaningless))}: {why}")
     return mode
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +14,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from indexmill.answer.answer_cache import AnswerCache, CachedLlm
 from indexmill.answer.answer_types import AnswerKeywords, AnswerOptions, Bill
+from indexmill.answer.scores import margin
 from indexmill.command.model import answering_settings, model_of, prompts_of
 from indexmill.command.options import Options, numbers, parameters_by_method
 from indexmill.command.waiting import Waiting
@@ -21,6 +22,7 @@ from indexmill.errors import BadInput, ConfigurationError, DiskFull
 from indexmill.evaluate.abstract_questions import abstract_questions
 from indexmill.evaluate.answer_evaluation import AnswerEvaluation, bill, evaluate_answers
 from indexmill.evaluate.judging import CRITERIA, Judgement, bill_of_judging, judge
+from indexmill.evaluate.oracle import ask_oracle
 from indexmill.evaluate.recall import read_questions
 from indexmill.mistakes import mistakes
 from indexmill.models.llm import LLM
@@ -60,13 +62,10 @@ def evaluate_answers_of(
 ) -> None:
     """Answer the questions, score or judge the answers, and print the result; arguments are the command's options."""
     with options.open_snapshot() as snapshot:
-        names = judged or method or snapshot.default_method
-        methods = [name.strip() for name in names.split(",") if name.strip()]
+        methods = _names(judged or method or snapshot.default_method)
         if judged is not None and len(set(methods)) != 2:
             raise BadInput(f"--judge is {judged!r}; expected two methods separated by a comma, such as dense,fused")
-        depths = numbers(ks)
-        if len(depths) != 1 or depths[0] < 1:
-            raise BadInput(f"-k is {ks!r}; expected one whole number of at least 1, the number of hits to read")
+        depth = _depth(ks)
         questions = read_questions(file, evidence=False)[:max_questions]
         llm = _model(options)
         judging = None if judged is None else llm if judge_model is None else _model(options, judge_model)
@@ -76,19 +75,14 @@ def evaluate_answers_of(
         prompts = prompts_of(options)
         shared: AnswerKeywords = {
             "llm": llm,
-            "k": depths[0],
+            "k": depth,
             "token_budget": token_budget,
             "concurrency": concurrency or _concurrency_of(options),
             "max_output_tokens": options.max_output_tokens or AnswerOptions.max_output_tokens,
             "prompts": prompts,
         }
         asking = AnswerOptions.of(retrieval, shared)
-        settings = answering_settings(methods, answering)
-        parameters = parameters_by_method(options.settings, list(dict.fromkeys(methods)))
-        by_method = {
-            name: replace(asking, method=name, parameters=parameters.get(name, {}), answering=settings.get(name))
-            for name in methods
-        }
+        by_method = _by_method(options, methods, asking, answering)
         prices = {name: _price(options, name) for name in sorted({_name(model) for model in (llm, judging) if model})}
         bills: dict[str, tuple[str, Bill]] = {
             name: (_name(llm), model_bill) for name, model_bill in bill(snapshot, questions, by_method).items()
@@ -143,6 +137,67 @@ def evaluate_answers_of(
         read, written = cache.savings.input_tokens, cache.savings.output_tokens
         message = f"{counted(cache.savings.calls, 'call was', 'calls were')} saved: their answers are in {cache.path}"
         click.echo(f"\n{message}, {counted(read, 'token')} read and {written:,} written")
+
+
+def evaluate_oracle_of(
+    options: Options,
+    file: Path,
+    method: str | None,
+    ks: str,
+    retrieval: RetrievalOptions,
+    *,
+    max_questions: int | None,
+    token_budget: int | None,
+    **answering: object,
+) -> None:
+    """Print how many right answers the hits of each method contain; arguments are the command's options."""
+    questions = read_questions(file, evidence=False)[:max_questions]
+    with options.open_snapshot() as snapshot:
+        methods = _names(method or ",".join(snapshot.methods))
+        asking = AnswerOptions.of(retrieval, {"k": _depth(ks), "token_budget": token_budget})
+        with Waiting(f"looking for the answers to {counted(len(questions), 'question')}", only_terminals=True):
+            results = ask_oracle(snapshot, questions, _by_method(options, methods, asking, answering))
+        version = snapshot.version
+    if options.json:
+        by_method = {name: result.to_dict(questions) for name, result in results.items()}
+        options.print_json({"version": version, "methods": by_method})
+        return
+    rows = [
+        [name, _with_margin(result.accuracy, margin(result.scored)), f"{result.context_tokens / len(questions):.0f}"]
+        for name, result in results.items()
+    ]
+    scored = len(next(iter(results.values())).scored)
+    heading = f"{counted(len(questions), 'question')}, {scored:,} of them with an answer in words"
+    click.echo(
+        f"{heading}; {options.snapshot_name(version)}\n\n{table(['method', 'answers in the hits', 'tokens'], rows)}"
+    )
+
+
+def _names(methods: str) -> list[str]:
+    return [name.strip() for name in methods.split(",") if name.strip()]
+
+
+def _depth(ks: str) -> int:
+    depths = numbers(ks)
+    if len(depths) != 1 or depths[0] < 1:
+        raise BadInput(f"-k is {ks!r}; expected one whole number of at least 1, the number of hits to read")
+    return depths[0]
+
+
+def _by_method(
+    options: Options, methods: Sequence[str], asking: AnswerOptions, answering: Mapping[str, object]
+) -> dict[str, AnswerOptions]:
+    """Return the options of each method, with its parameters and its settings."""
+    settings = answering_settings(methods, answering)
+    parameters = parameters_by_method(options.settings, list(dict.fromkeys(methods)))
+    return {
+        name: replace(asking, method=name, parameters=parameters.get(name, {}), answering=settings.get(name))
+        for name in methods
+    }
+
+
+def _with_margin(score: float, half: float) -> str:
+    return f"{score:.3f} ±{half:.3f}"
 
 
 def _concurrency_of(options: Options) -> int:
@@ -252,11 +307,11 @@ def _as_json(
 def _shown(evaluation: AnswerEvaluation, snapshot: str, prices: Mapping[str, _Price | None]) -> str:
     rows = []
     for name, result in evaluation.methods.items():
-        scores, bill, count = result.scores, result.billed, len(result.answers)
+        scores, margins, bill, count = result.scores, result.margins, result.billed, len(result.answers)
         rows.append(
             [
                 name,
-                *(["-"] * 4 if scores is None else [f"{score:.4f}" for score in scores]),
+                *(["-"] * 4 if scores is None or margins is None else map(_with_margin, scores, margins)),
                 f"{result.context_tokens / count:.0f}",
                 f"{(bill.input_tokens + bill.output_tokens) / count:.0f}",
                 f"{bill.calls / count:.2f}",
@@ -268,7 +323,8 @@ def _shown(evaluation: AnswerEvaluation, snapshot: str, prices: Mapping[str, _Pr
     scored = max(result.scored for result in evaluation.methods.values())
     question_count = counted(len(evaluation.questions), "question")
     heading = f"{question_count}, {scored:,} of them with a right answer; {snapshot}; by {evaluation.model}"
-    return f"{heading}\n\n{table(header, rows)}\n\ncontext, billed and calls are per question, cost is the total"
+    notes = "± half the 95 % interval; context, billed and calls per question; cost in total"
+    return f"{heading}\n\n{table(header, rows)}\n\n{notes}"
 
 
 def _shown_judgement(judgement: Judgement, model: str, prices: Mapping[str, _Price | None]) -> str:

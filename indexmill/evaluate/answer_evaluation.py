@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from indexmill.answer.answer_types import Answer, AnswerOptions, Bill
 from indexmill.answer.answers import answering_of, contexts_of
-from indexmill.answer.scores import Scores, scores_of
+from indexmill.answer.scores import Scores, margin, scores_of
 from indexmill.errors import BadInput
 from indexmill.evaluate.recall import Question
 
@@ -46,6 +46,12 @@ class AnswerResult:
         return Scores(*(sum(column) / len(rows) for column in zip(*rows, strict=True))) if rows else None
 
     @property
+    def margins(self) -> Scores | None:
+        """Half the widths of the 95 % confidence intervals of ``scores``."""
+        rows = [scores for scores in self.each if scores is not None]
+        return Scores(*map(margin, zip(*rows, strict=True))) if rows else None
+
+    @property
     def unanswered(self) -> int:
         """The number of questions that the model did not answer."""
         return sum(answer.error is not None for answer in self.answers)
@@ -62,9 +68,10 @@ class AnswerResult:
 
     def to_dict(self, questions: Sequence[Question]) -> dict[str, Any]:
         """Return the result as ``evaluate --answer --json`` prints it; ``answers`` in the order of the questions."""
-        scores, count, billed = self.scores, len(self.answers), self.billed
+        scores, margins, count, billed = self.scores, self.margins, len(self.answers), self.billed
         return {
             **(dict.fromkeys(Scores._fields) if scores is None else scores._asdict()),
+            "margins": None if margins is None else margins._asdict(),
             "questions": count,
             "scored": self.scored,
             "found": sum(answer.found for answer in self.answers),
@@ -110,7 +117,7 @@ def evaluate_answers(
     questions answered so far. Raises BadInput if there are no questions or methods, FamilyNotFound for a method that
     the snapshot lacks, LlmForbidden if the model cannot be used at all.
     """
-    batches = _batches(snapshot, questions, methods)
+    batches = question_batches(snapshot, questions, methods)
     results = {}
     for name in methods:
         answers: list[Answer] = []
@@ -128,7 +135,7 @@ def evaluate_answers(
 
 def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Mapping[str, AnswerOptions]) -> dict[str, Bill]:
     """Return an upper bound on each method's cost without repairs and lost calls. Raises like ``evaluate_answers``."""
-    batches = _batches(snapshot, questions, methods)
+    batches = question_batches(snapshot, questions, methods)
     bills = {}
     for name, method_options in methods.items():
         answering, total = answering_of(replace(method_options, method=name)), Bill(0, 0, 0)
@@ -142,10 +149,13 @@ def bill(snapshot: Snapshot, questions: Sequence[Question], methods: Mapping[str
     return bills
 
 
-def _batches(
+def question_batches(
     snapshot: Snapshot, questions: Sequence[Question], methods: Mapping[str, AnswerOptions]
 ) -> Callable[[str], Iterator[tuple[Sequence[Question], AnswerOptions]]]:
-    """Encode the questions once; return a function that yields the batches of a method, each with its options."""
+    """Encode the questions once; return a function that yields the batches of a method, each with its options.
+
+    Raises BadInput if there are no questions or methods, FamilyNotFound for a method that the snapshot lacks.
+    """
     if not questions:
         raise BadInput("there are no questions to evaluate")
     if not methods:

@@ -126,7 +126,7 @@ def accounted(server: LlmServer, told: Mapping[str, Any], nodes: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [FEW, 600])
+@pytest.mark.parametrize("count", [FEW, 300])
 def test_every_fault_gives_what_no_fault_gives_and_the_key_is_nowhere(
     quick: Path, environment: dict[str, str], count: int
 ) -> None:

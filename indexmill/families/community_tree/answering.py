@@ -20,7 +20,7 @@ from pydantic import Field
 
 from indexmill.answer.answer_types import Bill, Reply, context_tokens, prompt_tokens, text_tokens
 from indexmill.answer.asking import Ask, answer_or_error
-from indexmill.answer.one_prompt import SCHEMA, OnePrompt
+from indexmill.answer.one_prompt import SCHEMA, OnePrompt, shown
 from indexmill.answer.turns import all_of
 from indexmill.errors import BadInput
 from indexmill.families.community_tree.level_texts import (
@@ -113,6 +113,10 @@ class AdaptiveFiltering:
     def tokens(self, hit: Hit) -> int:
         """See ``Answering``: the tokens of the hit's text."""
         return context_tokens(hit)
+
+    def shown(self, hit: Hit) -> str:
+        """See ``Answering``: the title and the text."""
+        return shown(hit)
 
     def bill(self, question: str, hits: Sequence[Hit], max_output_tokens: int) -> Bill:
         """See ``Answering``."""

@@ -145,7 +145,7 @@ class ZoomGraph(ZoomGraphArrays):
         return [
             Zoomed(
                 passages[span],
-                np.minimum.accumulate(scores[span]),  # second passages of documents follow all first ones
+                np.minimum.accumulate(scores[span]),  # later passages stand below their document
                 tuple(sentences[span]),
                 entities,
                 dense,

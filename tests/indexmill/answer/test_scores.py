@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from indexmill.answer.scores import Scores, scores_of, words
+from indexmill.answer.scores import Scores, margin, scores_of, stands_in, words
 
 
 @pytest.mark.parametrize(
@@ -66,3 +66,24 @@ def test_an_answer_is_its_own_right_answer(text: str) -> None:
     if words(text):
         found = scores_of(f"  {text.upper()}. ", [text])
         assert (found.accuracy, found.exact_match, found.f1) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("right", "contained"),
+    [
+        (["Bruno", "ada VENN"], True),
+        (["the north"], True),
+        (["nor"], False),
+        (["no"], None),
+        (["Yes."], None),
+        ([], None),
+        (["?"], None),
+    ],
+)
+def test_a_text_contains_whole_words_of_an_answer(right: list[str], contained: bool | None) -> None:
+    assert stands_in("It was Ada Venn, of the North, no doubt.", right) is contained
+
+
+def test_the_margin_shrinks_with_the_square_root_of_the_number_of_values() -> None:
+    assert margin([1.0]) == margin([0.5, 0.5]) == 0.0
+    assert margin([0.0, 1.0] * 50) == pytest.approx(1.96 * 0.5025 / 10, abs=1e-4)

@@ -334,9 +334,38 @@ def test_evaluate_answer_prints_scores_tokens_calls_and_cost(run: Run, here: Pat
     assert (dense["currency"], dense["calls"], dense["questions"]) == ("EUR", 3, 3)
     assert [row["answer"] for row in dense["answers"]] == ["It was Ada Venn.", "Vell", "Lamps, in Tallow."]
     assert run.out.startswith("3 questions, 2 of them with a right answer; version 1; by small\n\nmethod  accuracy")
-    assert run.out.splitlines()[3].split()[:5] == ["dense", "0.5000", "0.5000", "0.0000", "0.3333"]
+    assert run.out.splitlines()[3].split()[:5] == ["dense", "0.500", "±0.980", "0.500", "±0.980"]
     assert "3 questions; at most, without repairs" in run.err
     assert "EUR" in run.err
+
+
+def test_the_oracle_finds_the_answers_that_stand_in_the_hits(run: Run, here: Path) -> None:
+    questions = [
+        {"id": "q1", "question": QUESTIONS[0].question, "answer": ["Nobody", "ada venn"]},
+        {"id": "q2", "question": QUESTIONS[0].question, "answer": "Zanzibar"},
+        {"id": "q3", "question": QUESTIONS[0].question, "answer": "yes"},
+        {"id": "q4", "question": QUESTIONS[0].question},
+    ]
+    write_lines(here / "q.jsonl", *questions)
+    report = run.json("evaluate", "q.jsonl", "--oracle", "-m", "dense,bm25", "-k", 2)
+    assert list(report["methods"]) == ["dense", "bm25"]
+    dense = report["methods"]["dense"]
+    assert dense["contained"] == {"q1": True, "q2": False, "q3": None, "q4": None}
+    assert (dense["accuracy"], dense["scored"], dense["questions"]) == (0.5, 2, 4)
+    assert dense["margin"] == pytest.approx(1.96 * 0.5, abs=0.001)
+    with indexmill.open(here / "store") as snapshot:
+        hits = snapshot.retrieve(QUESTIONS[0].question, method="dense", k=2, principals=UNRESTRICTED)
+    assert dense["tokens_per_question"] == sum(hit.tokens or 0 for hit in hits)
+    least = min(hit.tokens or 0 for hit in hits)
+    limited = run.json("evaluate", "q.jsonl", "--oracle", "-m", "dense", "-k", 2, "--token-budget", least)
+    assert limited["methods"]["dense"]["tokens_per_question"] == least
+
+    assert run("evaluate", "q.jsonl", "--oracle") == 0
+    assert run.out.startswith("4 questions, 2 of them with an answer in words; version 1\n\nmethod")
+    assert "fused" in run.out
+    write_lines(here / "q.jsonl", *questions[2:])
+    assert run("evaluate", "q.jsonl", "--oracle") == 2
+    assert '"yes" and "no" do not count' in run.err
 
 
 def test_a_dry_run_says_what_it_would_take_and_asks_nobody(run: Run, here: Path) -> None:
@@ -415,7 +444,7 @@ def test_evaluate_judge_compares_two_methods(run: Run, here: Path) -> None:
         (("--answer", "-k", "5,10"), "expected one whole number"),
         (("--answer", "-k", "0"), "expected one whole number"),
         (("--answer", "-k", "x"), "expected whole numbers"),
-        (("--max-questions", "3"), "--max-questions: it applies only with --answer or --judge"),
+        (("--max-questions", "3"), "--max-questions: it applies only with --answer or --oracle or --judge"),
         (("--model", "m", "--dry-run"), "--dry-run, --model: it applies only with --answer or --judge"),
         (
             ("--answer", "--model", "m", "-m", "dense", "--level-tokens", "900"),

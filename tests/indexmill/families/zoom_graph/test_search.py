@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -145,6 +146,20 @@ def test_a_hit_carries_the_sentences_that_are_kept(snapshot: Snapshot) -> None:
         assert len(zoomed) <= setting.documents
         for hit, one in zip(hits, told, strict=True):
             assert all(sentence["text"] in hit.text for sentence in one["sentences"])
+
+
+def test_the_next_passage_of_a_document_follows_three_documents_later(snapshot: Snapshot) -> None:
+    asked = questions(snapshot)[:12]
+    for hits in snapshot.retrieve_batch(asked, method="zoom_graph", k=snapshot.manifest.corpus.passages):
+        documents = [hit.document_ids[0] for hit in hits]
+        places = {document: place for place, document in enumerate(dict.fromkeys(documents))}
+        seen: Counter[str] = Counter()
+        keys = []
+        for document in documents:
+            keys.append((places[document] + 3 * seen[document], places[document]))
+            seen[document] += 1
+        assert keys == sorted(keys)
+        assert max(seen.values()) > 4
 
 
 @pytest.mark.slow
