@@ -26,7 +26,7 @@ import argparse
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import indexmill
@@ -150,11 +150,11 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(header)} |"
-    yield f"|{' --- |' * len(header)}"
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table in Markdown."""
+    print(f"| {' | '.join(header)} |\n|{' --- |' * len(header)}")
     for row in rows:
-        yield f"| {' | '.join(row)} |"
+        print(f"| {' | '.join(row)} |")
 
 
 def print_recall(results: Results) -> None:
@@ -178,7 +178,7 @@ def print_recall(results: Results) -> None:
     header = ["set", "method"]
     for k in DEPTHS:
         header += [f"recall@{k}", f"to {DEFAULT}"]
-    print("\n".join(_table([*header, "ms"], rows)))
+    print_table([*header, "ms"], rows)
 
 
 def print_matrix(results: Results) -> None:
@@ -192,7 +192,7 @@ def print_matrix(results: Results) -> None:
         ]
         for name, of_set in results.items()
     ]
-    print("\n".join(_table(["set", *methods], rows)))
+    print_table(["set", *methods], rows)
 
 
 def within(result: QuestionResult, budget: int) -> float:
@@ -214,7 +214,7 @@ def print_budgets(results: Results) -> None:
         for method, means in by_method.items():
             cells = [f"**{mean:.3f}**" if mean == top else f"{mean:.3f}" for mean, top in zip(means, best, strict=True)]
             rows.append([name, method, *cells])
-    print("\n".join(_table(["set", "method", *(f"{budget:,} tokens" for budget in BUDGETS)], rows)))
+    print_table(["set", "method", *(f"{budget:,} tokens" for budget in BUDGETS)], rows)
 
 
 def print_baseline(results: Results, before: Results) -> None:
@@ -235,7 +235,7 @@ def print_baseline(results: Results, before: Results) -> None:
     header = ["set", "method"]
     for k in DEPTHS:
         header += [f"recall@{k}", "difference"]
-    print("\n".join(_table([*header, "ms"], rows)))
+    print_table([*header, "ms"], rows)
 
 
 def readme_columns(results: Results, chosen: argparse.Namespace) -> dict[str, Column]:
@@ -257,6 +257,14 @@ def names(text: str) -> list[str]:
     return [one.strip() for one in text.split(",") if one.strip()]
 
 
+def add_store_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `store_of`."""
+    parser.add_argument("--stores", type=Path, metavar="DIR", help="existing stores to use, by name of the set")
+    parser.add_argument("--build", action="store_true", help="bring the stores of WORK up to date first")
+    parser.add_argument("--families", choices=("usual", "all"), default="usual")
+    parser.add_argument("--precision", choices=("auto", "f32", "bf16", "int8"), default="auto", help="of the encoder")
+
+
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argument_parser(__doc__)
 
@@ -267,10 +275,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="only Cranfield and cuts of 800 documents")
     parser.add_argument("--resume", action="store_true", help="keep results of the same version and settings")
     parser.add_argument("--tables", action="store_true", help="print the tables of saved results; evaluate nothing")
-    parser.add_argument("--stores", type=Path, metavar="DIR", help="existing stores to use, by name of the set")
-    parser.add_argument("--build", action="store_true", help="bring the stores of WORK up to date first")
-    parser.add_argument("--families", choices=("usual", "all"), default="usual")
-    parser.add_argument("--precision", choices=("auto", "f32", "bf16", "int8"), default="auto", help="of the encoder")
+    add_store_options(parser)
     parser.add_argument("--set", dest="settings", action="append", default=[], metavar="METHOD.NAME=VALUE")
     parser.add_argument(
         "--half", choices=("all", "even", "odd"), default="all", help="half of the questions, by position"
