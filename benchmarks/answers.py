@@ -5,8 +5,8 @@
 
 The first command asks no model: it prints the share of questions whose right answer stands in the hits, the best that a
 reader of the hits can do (`indexmill evaluate --oracle`). The second also prints the model's accuracy, exact match and
-F1 on the first questions, and caches its answers in WORK/answers, so that an interrupted run continues. Margins are half
-the 95 % interval. Stores are those of `benchmarks.protocol`, and are built the same way.
+F1 on the first questions, and caches its answers in WORK/answers, so that an interrupted run continues. Margins are
+half the 95 % interval. Stores are those of `benchmarks.protocol`, and are built the same way.
 """
 
 from __future__ import annotations

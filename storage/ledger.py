@@ -70,14 +70,19 @@ def scan(store: Store, advanced: Callable[[], object] = lambda: None) -> Iterato
 
 
 def stats(
-    store: Store, advanced: Callable[[], object] = lambda: None
+    store: Store, advanced: Callable[[], object] = lambda: None, run_id: str | None = None
 ) -> tuple[dict[tuple[str, str], AnswerCounts], int, int]:
-    """Count the answers by (model, task); also returns the number of unreadable records, and their bytes."""
+    """Count the answers by (model, task); also returns the number of unreadable records, and their bytes.
+
+    run_id: count only the answers that this run paid for.
+    """
     totals: dict[tuple[str, str], AnswerCounts] = {}
     damaged = lost = 0
     for _, size, entry in scan(store, advanced):
         if entry is None:
             damaged, lost = damaged + 1, lost + size
+            continue
+        if run_id is not None and entry.run_id != run_id:
             continue
         counts = totals.setdefault((entry.model, entry.task), AnswerCounts())
         counts["answers"] += 1

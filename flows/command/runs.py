@@ -16,7 +16,9 @@ from indexmill.text.durations import duration
 from indexmill.text.printable import one_line, printable
 from indexmill.text.terminal import PLAIN, TerminalStyle, columns_of, display_width, fitted, style_of
 from indexmill.text.text_table import table
+from storage import ledger
 from storage import runs as records
+from storage.protocol import Store
 from storage.runs import StoredRun
 
 
@@ -28,7 +30,10 @@ def command(options: Options, run_id: str | None) -> None:
     store = store_of(options)
     if run_id is not None:
         with Waiting(f"reading the record of run {run_id}", only_terminals=True):
-            run = _summary(records.read_run(store, run_id))
+            stored = records.read_run(store, run_id)
+            run = _summary(stored)
+            if stored.end is None:
+                run["paid"] = _paid(store, run_id)
         print_result(options, run, described(run))
         return
     with Waiting("reading the records of the runs", only_terminals=True):
@@ -93,6 +98,13 @@ def _summary(run: StoredRun) -> dict[str, Any]:
     }
 
 
+def _paid(store: Store, run_id: str) -> dict[str, int]:
+    """Count the answers in the ledger that a run without a report paid for, and their tokens."""
+    counts, _, _ = ledger.stats(store, run_id=run_id)
+    names = ("answers", "input_tokens", "output_tokens")
+    return {name: sum(of_task[name] for of_task in counts.values()) for name in names}
+
+
 _CAUSE = 40
 """The minimum width of the column of causes."""
 
@@ -144,6 +156,9 @@ def described(run: Mapping[str, Any]) -> Iterator[str]:
         if run[name] is not None:
             value = duration(run[name]) if name == "seconds" else str(run[name])
             yield f"{_NAMES.get(name, name.replace('_', ' '))}: {printable(value)}"
+    if paid := run.get("paid"):
+        tokens = paid["input_tokens"] + paid["output_tokens"]
+        yield f"paid for: {counted(paid['answers'], 'answer')} of language models, {counted(tokens, 'token')}"
     if run.get("quality"):
         yield from quality_lines(run["quality"])
     for warning in run.get("warnings", ()):

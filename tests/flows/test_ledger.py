@@ -24,6 +24,7 @@ from storage.ledger import LONGEST, LedgerEntry
 from tasks.core.report import Silent
 from tests.corpora import documents, write_corpus
 from tests.flows.children import build, settings
+from tests.flows.commands import Run
 from tests.flows.forgetting import answer, collect, forget_here, passages_of, refuse
 from tests.storage import children
 
@@ -84,6 +85,20 @@ def test_an_answer_that_is_there_stands_and_a_damaged_one_is_replaced(store: Fol
     assert (done.added, done.there) == (1, 1)
     assert ledger.find(store, ours.key) == ours
     assert ledger.find(store, lost.key) == lost
+
+
+def test_a_run_without_a_report_names_the_tokens_that_it_paid_for(store: FolderStore, run: Run) -> None:
+    killed = runs.start(store, "killed-1", "build", leased=False)
+    for number in range(3):
+        entry = answer(store, f"prompt {number}", ["a"], f"node {number}", "words")
+        store.replace(
+            entry.name, entry.model_copy(update={"run_id": "other" if number == 2 else killed.run_id}).to_bytes()
+        )
+    tokens = entry.input_tokens + entry.output_tokens
+    paid = run.json("runs", killed.run_id, "--store", store.root)["paid"]
+    assert paid == {"answers": 2, "input_tokens": 2 * entry.input_tokens, "output_tokens": 2 * entry.output_tokens}
+    assert run("runs", killed.run_id, "--store", store.root) == 0
+    assert f"paid for: 2 answers of language models, {2 * tokens} tokens\n" in run.out
 
 
 HOSTILE = {
