@@ -23,14 +23,20 @@ MOST_WARNINGS = 100
 
 @dataclass(frozen=True, slots=True)
 class Fallbacks:
-    """The number of a stage's texts that a language model should write, and of the fallbacks among them."""
+    """The number of a stage's texts that a language model should write, and of the fallbacks among them.
+
+    worthless: the number of texts of this run that the model wrote, but which are of no use.
+    """
 
     stage: str
     texts: int
     stand_ins: int
+    worthless: int = 0
 
     def __str__(self) -> str:
-        return f"{self.stand_ins:,} of {counted(self.texts, 'text')} of {self.stage}"
+        share = f"{self.stand_ins:,} of {counted(self.texts, 'text')} of {self.stage}"
+        of_no_use = f" ({self.worthless:,} too short, or repeating themselves or the prompt)"
+        return share + of_no_use * bool(self.worthless)
 
 
 class Progress(Protocol):

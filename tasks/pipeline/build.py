@@ -72,11 +72,13 @@ class Build(CorpusRun):
         failed = sum(receipt.failed for receipt in receipts)
         if not failed:
             return
-        self.report.stand_ins[stage] = Fallbacks(
-            stage, sum(max(receipt.texts or 0, receipt.failed) for receipt in receipts), failed
-        )
+        worthless = self.report.stage(stage).counts["llm_worthless"]
+        texts = sum(max(receipt.texts or 0, receipt.failed) for receipt in receipts)
+        self.report.stand_ins[stage] = Fallbacks(stage, texts, failed, worthless)
         counted = [receipt for receipt in receipts if receipt.texts is not None]  # other receipts come from the lineage
-        counts = Fallbacks(stage, sum(part.texts or 0 for part in counted), sum(part.failed for part in counted))
+        counts = Fallbacks(
+            stage, sum(part.texts or 0 for part in counted), sum(part.failed for part in counted), worthless
+        )
         why = gates.refuse_fallbacks(counts, self.configuration.run.max_stand_ins, whole=len(counted) == len(receipts))
         if why is not None:
             raise GateRefused(why)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemas.config import Price
-from tasks.core.report import MOST_WARNINGS, RecordedWarnings, RunReport, Silent, StageReport
+from tasks.core.report import MOST_WARNINGS, Fallbacks, RecordedWarnings, RunReport, Silent, StageReport
 from tasks.llm.account import Spent
 
 
@@ -117,3 +117,8 @@ def test_a_warning_is_recorded_without_the_secrets_it_holds() -> None:
     warnings: list[str] = []
     RecordedWarnings(Silent(), warnings).warn("https://ada:hidden@models.example/v1 does not answer")
     assert warnings == ["https://***@models.example/v1 does not answer"]
+
+
+def test_fallbacks_name_the_texts_that_were_of_no_use() -> None:
+    assert str(Fallbacks("summaries", 1_204, 3)) == "3 of 1,204 texts of summaries"
+    assert str(Fallbacks("summaries", 4, 3, 2)).endswith(" (2 too short, or repeating themselves or the prompt)")
