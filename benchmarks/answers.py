@@ -70,7 +70,7 @@ def measure(
     return list(rows.values())
 
 
-def _arguments() -> argparse.Namespace:
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argument_parser(__doc__)
     parser.add_argument("data", type=Path, metavar="DATA")
     parser.add_argument("work", type=Path, metavar="WORK")
@@ -81,11 +81,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--max-questions", type=int, default=100, help="that the model answers; 100 by default")
     parser.add_argument("--concurrency", type=int, default=2, help="calls in flight; 2 by default")
     add_store_options(parser)
-    return parser.parse_args()
+    return parser.parse_args(argv)
 
 
-def main() -> None:
-    chosen = _arguments()
+def main(argv: Sequence[str] | None = None) -> None:
+    chosen = _arguments(argv)
     (chosen.work / "answers").mkdir(parents=True, exist_ok=True)
     rows, counts = [], []
     for name in chosen.sets:

@@ -2,9 +2,8 @@
 
 In hundreds of dimensions most random hyperplanes cut along directions in which texts hardly vary. The principal axes of
 the short texts in topics.txt, on very different subjects, depend on the encoder alone, not on the passages, so segments
-stay as local as with random hyperplanes, and their passages are more similar (docs/measurements/lsh_tree.md). The list
-is not specific to any corpus, but codes depend on it: a different list gives different segments. Its order does not
-matter.
+stay as local as with random hyperplanes, and their passages are more similar. The list is not specific to any corpus,
+but codes depend on it: a different list gives different segments. Its order does not matter.
 """
 
 from __future__ import annotations

@@ -3,10 +3,9 @@
 (EraRAG, Algorithm 1.) A node's id hashes its inputs, so a node that an earlier tree already has needs no new summary.
 
 A summary has the code of its middle child. The children of a segment share the first bits of their codes, and the layer
-above is cut by fewer bits than they share: over 13,326 passages, the tree has the same nodes as with codes computed
-from the children's mean directions (docs/measurements/lsh_tree.md), but no vectors above the passages are read or
-stored. The first child would do nearly as well, but if a segment spans a cut above it, its first child may be on the
-smaller side.
+above is cut by fewer bits than they share, so the tree has nearly the same nodes as with codes computed from the
+children's mean directions, but no vectors above the passages are read or stored. The first child would do nearly as
+well, but if a segment spans a cut above it, its first child may be on the smaller side.
 """
 
 from __future__ import annotations
