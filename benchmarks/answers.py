@@ -3,10 +3,10 @@
     python -m benchmarks.answers DATA WORK [--sets 2wiki,hotpot] [--budgets 500,1000]
     python -m benchmarks.answers DATA WORK --model NAME --base-url http://localhost:8000/v1 [--max-questions 100]
 
-The first command asks no model: it prints the share of questions whose right answer stands in the hits, the best that a
-reader of the hits can do (`indexmill evaluate --oracle`). The second also prints the model's accuracy, exact match and
-F1 on the first questions, and caches its answers in WORK/answers, so that an interrupted run continues. Margins are
-half the 95 % interval. Stores are those of `benchmarks.protocol`, and are built the same way.
+The first command asks no model: it prints the share of questions whose right answer stands in a hit, about the best
+that a reader of the hits can do (`indexmill evaluate --oracle`). The second also prints the model's accuracy, exact
+match and F1, both on the first questions, and caches its answers in WORK/answers, so that an interrupted run continues.
+Margins are half the 95 % interval. Stores are those of `benchmarks.protocol`, and are built the same way.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.protocol import add_store_options, names, print_table, store_of
 from benchmarks.sets import SETS
 from indexmill.answer.answer_cache import AnswerCache, CachedLlm
 from indexmill.answer.answer_types import AnswerOptions
-from indexmill.answer.scores import margin
+from indexmill.answer.scores import margin, with_margin
 from indexmill.evaluate.answer_evaluation import evaluate_answers
 from indexmill.evaluate.oracle import ask_oracle
 from indexmill.evaluate.recall import Question, read_questions
@@ -37,7 +37,7 @@ HITS = 100  # more than fit into a budget
 def cells(snapshot: Snapshot, questions: Sequence[Question], options: Mapping[str, AnswerOptions]) -> dict[str, str]:
     """Return the share of answers in the hits of each method, with its margin."""
     results = ask_oracle(snapshot, questions, options)
-    return {name: f"{result.accuracy:.3f} ±{margin(result.scored):.3f}" for name, result in results.items()}
+    return {name: with_margin(result.accuracy, margin(result.scored)) for name, result in results.items()}
 
 
 def model_cells(
@@ -49,7 +49,7 @@ def model_cells(
         if result.scores is None or result.margins is None:
             raise SystemExit("no question has a right answer")
         scores, margins = result.scores._asdict(), result.margins._asdict()
-        rows[name] = [f"{scores[score]:.3f} ±{margins[score]:.3f}" for score in ("accuracy", "exact_match", "f1")]
+        rows[name] = [with_margin(scores[score], margins[score]) for score in ("accuracy", "exact_match", "f1")]
     return rows
 
 
@@ -63,7 +63,7 @@ def measure(
             llm=llm, k=HITS, token_budget=budget, concurrency=chosen.concurrency, principals=UNRESTRICTED
         )
         options = {method: replace(shared, method=method) for method in rows}
-        by_model = {} if llm is None else model_cells(snapshot, questions[: chosen.max_questions], options)
+        by_model = {} if llm is None else model_cells(snapshot, questions, options)
         for method, cell in cells(snapshot, questions, options).items():
             rows[method] += [cell, *by_model.get(method, [])]
         print(f"{name}: {budget} tokens", file=sys.stderr, flush=True)
@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows, counts = [], []
     for name in chosen.sets:
         files = SETS[name].make(chosen.data, chosen.work / "data" / name)
-        questions = read_questions(files.questions, evidence=False)
+        questions = read_questions(files.questions, evidence=False)[: chosen.max_questions if chosen.model else None]
         llm: LLM | None = None
         if chosen.model:
             cache = AnswerCache(chosen.work / "answers" / f"{name}.jsonl")

@@ -151,11 +151,10 @@ class OpenRun:
                 f"{file} changed while it was read; the index has its content as read, the next run reads it again"
             )
         for counts in report.stand_ins.values():
-            warning = f"the language model gave no usable answer for {counts}; fallbacks are used for these"
-            if counts.stand_ins > counts.worthless:
-                reasons = "`indexmill quarantine` shows the reasons of refused prompts"
-                warning += f": {reasons}, `indexmill build --retry-refused` calls it again"
-            build.progress.warn(warning)
+            build.progress.warn(
+                f"the language model gave no usable answer for {counts}; fallbacks are used for these: `indexmill "
+                "quarantine` lists refused prompts, `indexmill build --retry-refused` calls the model for them again"
+            )
         if line := illegible_line(manifest):
             build.progress.warn(line)
         _refuse_candidate(self.record, build, manifest)

@@ -32,7 +32,8 @@ def command(options: Options, run_id: str | None) -> None:
         with Waiting(f"reading the record of run {run_id}", only_terminals=True):
             stored = records.read_run(store, run_id)
             run = _summary(stored)
-            if stored.end is None:
+        if stored.state == "killed":
+            with Waiting("counting the answers that the run paid for", only_terminals=True):
                 run["paid"] = _paid(store, run_id)
         print_result(options, run, described(run))
         return
@@ -156,7 +157,8 @@ def described(run: Mapping[str, Any]) -> Iterator[str]:
         if run[name] is not None:
             value = duration(run[name]) if name == "seconds" else str(run[name])
             yield f"{_NAMES.get(name, name.replace('_', ' '))}: {printable(value)}"
-    if paid := run.get("paid"):
+    paid = run.get("paid")
+    if paid and paid["answers"]:
         tokens = paid["input_tokens"] + paid["output_tokens"]
         yield f"paid for: {counted(paid['answers'], 'answer')} of language models, {counted(tokens, 'token')}"
     if run.get("quality"):

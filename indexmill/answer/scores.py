@@ -45,26 +45,55 @@ def scores_of(answer: str, right: Sequence[str]) -> Scores:
     return Scores(*(max(column) for column in zip(*each, strict=True)))
 
 
-def stands_in(text: str, right: Sequence[str]) -> bool | None:
-    """Return whether a text contains a right answer; None if they are only "yes" or "no", which no text contains."""
-    others = [answer for answer in map(words, right) if answer and not {*answer} <= _YES_NO]
-    if not others:
+def contains_answer(text: str, right: Sequence[str]) -> bool | None:
+    """Return whether a text contains a right answer, also where punctuation alone parts it from other words.
+
+    None if the right answers are only "yes" or "no", which no text contains.
+    """
+    answers = [answer for answer in right if not {*words(answer)} <= _YES_NO]
+    if not answers:
         return None
-    text_words = words(text)
-    return any(_contains(text_words, answer) for answer in others)
+    return any(
+        _joined(split(answer)) in text_words
+        for split in (words, _parted)
+        for text_words in [_joined(split(text))]
+        for answer in answers
+    )
 
 
 def words(text: str) -> list[str]:
     """Split a text into words for comparison, without articles unless it has no other words."""
-    folded = normalise("NFKC", text).casefold()
-    plain = "".join(" " if unicodedata.category(c) == "Pd" else c for c in folded if not _is_punctuation(c))
+    return _words(
+        "".join(" " if unicodedata.category(c) == "Pd" else c for c in _folded(text) if not _is_punctuation(c))
+    )
+
+
+def _parted(text: str) -> list[str]:
+    """Split a text into words as ``words`` does, but also at punctuation."""
+    return _words("".join(" " if unicodedata.category(c)[0] == "P" else c for c in _folded(text)))
+
+
+def _folded(text: str) -> str:
+    return normalise("NFKC", text).casefold()
+
+
+def _words(plain: str) -> list[str]:
     every = _UNSPACED.sub(r" \1 ", plain).split()
     return [word for word in every if word not in _ARTICLES] or every
+
+
+def _joined(text_words: Sequence[str]) -> str:
+    return f" {' '.join(text_words)} "
 
 
 def margin(values: Sequence[float]) -> float:
     """Return half the width of the 95 % confidence interval of the mean (normal approximation); 0 for one value."""
     return NormalDist().inv_cdf(0.975) * stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+
+
+def with_margin(value: float, half: float) -> str:
+    """Format a mean and half the width of its confidence interval."""
+    return f"{value:.3f} ±{half:.3f}"
 
 
 def _is_punctuation(character: str) -> bool:
@@ -81,8 +110,4 @@ def _scores(answer: list[str], right: list[str]) -> Scores:
     if not same and ({*answer} <= _YES_NO or {*right} <= _YES_NO):
         f1 = 0.0
     recall = shared / len(right) if _YES_NO.isdisjoint([*answer, *right]) else 0.0
-    return Scores(float(_contains(answer, right)), recall, float(same), f1)
-
-
-def _contains(text: list[str], part: list[str]) -> bool:
-    return any(text[at : at + len(part)] == part for at in range(len(text) - len(part) + 1))
+    return Scores(float(_joined(right) in _joined(answer)), recall, float(same), f1)

@@ -144,8 +144,9 @@ def command(
     words that the answer contains (recall), exact match and F1. Every run pays for every question: try --dry-run first,
     and use --answers FILE, from which an interrupted run continues.
 
-    With --oracle, no model is needed: it counts the questions whose "answer" stands in the hits, the most that a model
-    could answer from them. Compare methods at equal cost: `--oracle -k 100 --token-budget 1000`.
+    With --oracle, no model is needed: it counts the questions whose "answer" stands in a hit, about the most that a
+    model could answer from them. Answers "yes" and "no" do not count. Compare methods at equal cost: `--oracle -k 100
+    --token-budget 1000`.
 
     All documents are read, regardless of access rights, unless --as names groups.
 
@@ -245,7 +246,12 @@ _MEANINGLESS = {
     "recall": _MODEL | _ANSWERING,
     "fit": _RETRIEVAL | _RECALL | _MODEL | _ANSWERING,
     "answer": _RECALL | {"judge_model"},
-    "oracle": _RECALL | (_MODEL - {"max_questions"}) | {"judge_model", "dry_run", "concurrency", "answers"},
+    "oracle": _RECALL
+    | (_MODEL - {"max_questions"})
+    | {
+        *("judge_model", "dry_run", "concurrency", "answers"),
+        *("level_tokens", "direct"),  # community_tree's hits are the same with both
+    },
     "judge": _RECALL | {"method"},
     "make_questions": _SNAPSHOT | _RETRIEVAL | _RECALL | _ANSWERING | {"ks"},
 }
@@ -264,8 +270,8 @@ def _mode(ctx: click.Context) -> str:
         raise BadInput("--fit, --answer, --oracle, --judge and --make-questions are mutually exclusive: give only one")
     mode = modes[0] if modes else "recall"
     if meaningless := given_options.keys() & _MEANINGLESS[mode]:
-        modes_of_it = [f"--{name}" for name in ("answer", "oracle", "judge") if not meaningless & _MEANINGLESS[name]]
-        applies = f"it applies only with {' or '.join(modes_of_it)}"
+        others = [f"--{name.replace('_', '-')}" for name in _MEANINGLESS if not meaningless & _MEANINGLESS[name]]
+        applies = f"it applies only with {' or '.join(others)}"
         why = f"{given_options[mode]} does not accept that" if modes else applies
         raise BadInput(f"{', '.join(sorted(given_options[name] for name in meaningless))}: {why}")
     return mode

@@ -14,7 +14,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from indexmill.answer.answer_cache import AnswerCache, CachedLlm
 from indexmill.answer.answer_types import AnswerKeywords, AnswerOptions, Bill
-from indexmill.answer.scores import margin
+from indexmill.answer.scores import margin, with_margin
 from indexmill.command.model import answering_settings, model_of, prompts_of
 from indexmill.command.options import Options, numbers, parameters_by_method
 from indexmill.command.waiting import Waiting
@@ -163,7 +163,7 @@ def evaluate_oracle_of(
         options.print_json({"version": version, "methods": by_method})
         return
     rows = [
-        [name, _with_margin(result.accuracy, margin(result.scored)), f"{result.context_tokens / len(questions):.0f}"]
+        [name, with_margin(result.accuracy, margin(result.scored)), f"{result.context_tokens / len(questions):.0f}"]
         for name, result in results.items()
     ]
     scored = len(next(iter(results.values())).scored)
@@ -174,7 +174,10 @@ def evaluate_oracle_of(
 
 
 def _names(methods: str) -> list[str]:
-    return [name.strip() for name in methods.split(",") if name.strip()]
+    names = [name.strip() for name in methods.split(",") if name.strip()]
+    if not names:
+        raise BadInput(f"--method is {methods!r}; expected the name of a method")
+    return names
 
 
 def _depth(ks: str) -> int:
@@ -194,10 +197,6 @@ def _by_method(
         name: replace(asking, method=name, parameters=parameters.get(name, {}), answering=settings.get(name))
         for name in methods
     }
-
-
-def _with_margin(score: float, half: float) -> str:
-    return f"{score:.3f} ±{half:.3f}"
 
 
 def _concurrency_of(options: Options) -> int:
@@ -311,7 +310,7 @@ def _shown(evaluation: AnswerEvaluation, snapshot: str, prices: Mapping[str, _Pr
         rows.append(
             [
                 name,
-                *(["-"] * 4 if scores is None or margins is None else map(_with_margin, scores, margins)),
+                *(["-"] * 4 if scores is None or margins is None else map(with_margin, scores, margins)),
                 f"{result.context_tokens / count:.0f}",
                 f"{(bill.input_tokens + bill.output_tokens) / count:.0f}",
                 f"{bill.calls / count:.2f}",

@@ -1,6 +1,6 @@
 """The oracle: a reader that finds the right answer whenever the hits contain it, without a language model.
 
-Its accuracy is an upper bound of what a model can extract from the hits (contain-accuracy; LinearRAG, section 5.1,
+Its accuracy bounds what a model can extract from the hits (contain-accuracy; LinearRAG, section 5.1,
 applied to the retrieved texts).
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from indexmill.answer.answer_types import AnswerOptions
 from indexmill.answer.answers import answering_of, contexts_of
-from indexmill.answer.scores import margin, stands_in
+from indexmill.answer.scores import contains_answer, margin
 from indexmill.errors import BadInput
 from indexmill.evaluate.answer_evaluation import question_batches
 from indexmill.evaluate.recall import Question
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class OracleResult:
     """Whether the hits of one method contain the right answers.
 
-    each: for every question, True if a text that the model would read contains a right answer; None for a question
-    without right answers, or with "yes" or "no", which no text contains. context_tokens: the tokens of all hits.
+    each: for every question, True if the text of a hit contains a right answer; None for a question without right
+    answers, or with "yes" or "no", which no text contains. context_tokens: the tokens of all hits.
     """
 
     each: tuple[bool | None, ...]
@@ -61,7 +61,7 @@ def ask_oracle(
 
     Raises BadInput if no question has a right answer that a text can contain.
     """
-    if not any(stands_in("", question.answers) is not None for question in questions):
+    if not any(contains_answer("", question.answers) is not None for question in questions):
         raise BadInput('no question has an "answer" that a text can contain: "yes" and "no" do not count')
     batches = question_batches(snapshot, questions, methods)
     results = {}
@@ -70,7 +70,13 @@ def ask_oracle(
         for batch, options in batches(name):
             contexts = contexts_of(snapshot, [question.question for question in batch], answering, options)
             for question, hits in zip(batch, contexts, strict=True):
-                each.append(stands_in("\n\n".join(map(answering.shown, hits)), question.answers))
+                each.append(_contained([answering.shown(hit) for hit in hits], question))
                 tokens += sum(map(answering.tokens, hits))
         results[name] = OracleResult(tuple(each), tokens)
     return results
+
+
+def _contained(texts: Sequence[str], question: Question) -> bool | None:
+    if contains_answer("", question.answers) is None:
+        return None
+    return any(contains_answer(text, question.answers) for text in texts)

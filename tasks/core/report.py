@@ -35,8 +35,8 @@ class Fallbacks:
 
     def __str__(self) -> str:
         share = f"{self.stand_ins:,} of {counted(self.texts, 'text')} of {self.stage}"
-        of_no_use = f" ({self.worthless:,} too short, or repeating themselves or the prompt)"
-        return share + of_no_use * bool(self.worthless)
+        reasons = f" (in this run, {self.worthless:,} were too short, or repeated themselves or the prompt)"
+        return share + reasons * bool(self.worthless)
 
 
 class Progress(Protocol):

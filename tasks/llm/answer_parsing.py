@@ -27,6 +27,8 @@ _SENTENCES = re.compile(r".*(?:[.!?](?=\s)|(?<=\D)[.!?]$|[。！？।؟])", re.
 _CHARACTERS = 8
 """The characters per token at which a text ends: about twice as many as English has."""
 
+_MANY = 8
+"""The fewest items of a list in which repetitions are looked for."""
 
 _MOST_CHARACTERS = 1_999
 """The greatest length that all versions of llama.cpp take."""
@@ -59,6 +61,16 @@ def salvaged(completion: Completion, schema: Mapping[str, Any]) -> dict[str, Any
     """
     value = _before_cut(completion.text, schema) if completion.finish_reason == "length" else None
     return value if value is not None and fits(value, schema) else None
+
+
+def repeats_items(value: Any) -> bool:
+    """Return whether a list in a value, of eight items or more, has fewer than half as many different items."""
+    if isinstance(value, Mapping):
+        return any(map(repeats_items, value.values()))
+    if not isinstance(value, list):
+        return False
+    distinct = {canonical_json(item) for item in value}
+    return (len(value) >= _MANY and len(distinct) < len(value) / 2) or any(map(repeats_items, value))
 
 
 def _before_cut(answer: str, schema: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -21,19 +21,15 @@ from indexmill.models.readable import BadAnswer
 from schemas.config import LlmSettings
 from storage.clock import Clock, timestamp
 from storage.protocol import Store
-from tasks.llm.answer_parsing import read, salvaged
+from tasks.llm.answer_parsing import read, repeats_items, salvaged
 from tasks.llm.calls import USELESS, PaidCalls, RequestCost, Sleep
 from tasks.llm.prompt_results import NO_ANSWER, AskResult, ModelAnswer, PromptRefusal, RequestRecord, stored_result
 from tasks.llm.quota import Quota
-from tasks.text.loops import loops
 
 _HOPELESS = 20  # rejected requests, without any answer, after which the run stops calling
 
 _SENT_IN_VAIN = 3
 """The number of calls without an answer after which a prompt is given up if the endpoint answers others."""
-
-_DISTINCT = 0.2
-"""The share of distinct runs of words below which an answer that was cut off is a loop: lists repeat names and keys."""
 
 _PROBE = Request(
     "probe", "Answer with the JSON object.", "1", '{"ok": true}', object_schema(ok={"type": "boolean"}), 32
@@ -179,8 +175,8 @@ class _Asking(PaidCalls):
     async def _value(self, request: Request, bill: RequestCost) -> dict[str, Any]:
         """Return the checked value of the answer or of its one repair; raises BadAnswer or the model's error.
 
-        Of an answer in a loop that was cut off, what is complete counts at once: the repair would end the same way. Of
-        another one, it counts if the repair is of no use.
+        Of an answer that was cut off while it repeated the items of a list, what is complete counts at once: the repair
+        would end the same way. Of another one, it counts if the repair is of no use.
         """
         first = await self._complete(request, None, bill)
         try:
@@ -188,7 +184,7 @@ class _Asking(PaidCalls):
         except BadAnswer as bad:
             bill.useless += 1
             rest = salvaged(first, request.schema)
-            if rest is not None and loops(first.text, _DISTINCT):
+            if rest is not None and repeats_items(rest):
                 return self._use_rest(rest)
             if bad.is_final or bill.useless >= USELESS:
                 raise

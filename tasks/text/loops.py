@@ -9,14 +9,16 @@ _LEAST_WORDS = 24
 """The fewest words, or characters in a script without spaces, in which a loop is looked for."""
 
 _RUN = 4
+_DISTINCT = 0.5
+"""The least share of a text's runs of four words that must differ."""
 
 
-def loops(text: str, distinct: float = 0.5) -> bool:
-    """Return whether a text repeats itself: less than the share `distinct` of its runs of four words differ."""
+def loops(text: str) -> bool:
+    """Return whether a text repeats itself: fewer than half of its runs of four words differ."""
     words: Sequence[str] = text.split()
     if len(words) < len(text) / 20:  # a script without spaces
         words = text
     if len(words) < _LEAST_WORDS:
         return False
     runs = list(zip(*(islice(words, first, None) for first in range(_RUN)), strict=False))
-    return len(set(runs)) < distinct * len(runs)
+    return len(set(runs)) < _DISTINCT * len(runs)

@@ -88,7 +88,7 @@ def test_an_answer_that_is_there_stands_and_a_damaged_one_is_replaced(store: Fol
 
 
 def test_a_run_without_a_report_names_the_tokens_that_it_paid_for(store: FolderStore, run: Run) -> None:
-    killed = runs.start(store, "killed-1", "build", leased=False)
+    killed = runs.start(store, "killed-1", "build")
     for number in range(3):
         entry = answer(store, f"prompt {number}", ["a"], f"node {number}", "words")
         store.replace(

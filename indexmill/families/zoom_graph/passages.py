@@ -39,8 +39,8 @@ MOST_SENTENCES = 4096
 """The number of sentences whose vectors are in memory at once, unless one question has more: 6 MiB at 384 float32."""
 
 
-LATER = 3
-"""The number of documents after which the next passage of a document follows."""
+PASSAGE_DISTANCE = 3
+"""The number of documents between two passages of a document."""
 
 
 class Sentence(NamedTuple):
@@ -283,8 +283,8 @@ def ordered_passages(
 ) -> tuple[Pairs, Scores]:
     """Choose at most k passages of each question; return them with the scores of their documents.
 
-    A document's next best passage is placed LATER documents after the one before it: answers stand in second passages,
-    too. Passages without a fine score are ordered by similarity.
+    A document's next best passage is placed PASSAGE_DISTANCE documents after the one before it: answers stand in second
+    passages, too. Passages without a fine score are ordered by similarity.
     """
     passages, lengths = rows_under(graph.passage_starts, ranked.rows)
     document = np.arange(len(ranked.rows)).repeat(lengths)
@@ -301,7 +301,7 @@ def ordered_passages(
             strength = np.where(ordered, zoomed.strongest[at], strength)
         order = np.lexsort((passages, -strength, ~ordered, document))
         turn = np.arange(len(order)) - document.searchsorted(document)  # documents ascend before and after
-        place = ranked.places[document] + LATER * turn
+        place = ranked.places[document] + PASSAGE_DISTANCE * turn
         order = order[np.lexsort((document, place, ranked.questions[document]))]
         pairs, document = pairs[order], document[order]
     asking, _ = parts(pairs)

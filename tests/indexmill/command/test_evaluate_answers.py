@@ -444,7 +444,10 @@ def test_evaluate_judge_compares_two_methods(run: Run, here: Path) -> None:
         (("--answer", "-k", "5,10"), "expected one whole number"),
         (("--answer", "-k", "0"), "expected one whole number"),
         (("--answer", "-k", "x"), "expected whole numbers"),
-        (("--max-questions", "3"), "--max-questions: it applies only with --answer or --oracle or --judge"),
+        (
+            ("--max-questions", "3"),
+            "--max-questions: it applies only with --answer or --oracle or --judge or --make-questions",
+        ),
         (("--model", "m", "--dry-run"), "--dry-run, --model: it applies only with --answer or --judge"),
         (
             ("--answer", "--model", "m", "-m", "dense", "--level-tokens", "900"),

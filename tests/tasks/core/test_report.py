@@ -121,4 +121,6 @@ def test_a_warning_is_recorded_without_the_secrets_it_holds() -> None:
 
 def test_fallbacks_name_the_texts_that_were_of_no_use() -> None:
     assert str(Fallbacks("summaries", 1_204, 3)) == "3 of 1,204 texts of summaries"
-    assert str(Fallbacks("summaries", 4, 3, 2)).endswith(" (2 too short, or repeating themselves or the prompt)")
+    assert str(Fallbacks("summaries", 4, 3, 2)).endswith(
+        " (in this run, 2 were too short, or repeated themselves or the prompt)"
+    )

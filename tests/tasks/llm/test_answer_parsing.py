@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from indexmill.models.llm import Completion, object_schema
 from indexmill.models.readable import BadAnswer
-from tasks.llm.answer_parsing import fits, list_schema, prose, read, salvaged, string
+from tasks.llm.answer_parsing import fits, list_schema, prose, read, repeats_items, salvaged, string
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -129,3 +129,12 @@ def test_a_value_fits_its_schema_or_not() -> None:
     assert fits({"summary": "a", "names": [1, 2, 3, 4]}, SCHEMA)  # a longer list than requested can be used
     assert not fits({"summary": ""}, SCHEMA)
     assert not fits("text", SCHEMA)
+
+
+def test_a_list_repeats_itself_if_fewer_than_half_of_its_items_differ() -> None:
+    relation = {"source": "Ada Marl", "target": "Vell"}
+    distinct = [{**relation, "relation": f"visited in {year}"} for year in range(1900, 1920)]
+    assert not repeats_items({"units": [{"relations": distinct}]})
+    assert repeats_items({"units": [{"relations": [relation] * 7 + distinct[:1]}]})
+    assert not repeats_items({"names": ["Ada Marl"] * 7})
+    assert not repeats_items({"summary": "The bridge fell. " * 60})
