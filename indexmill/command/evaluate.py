@@ -238,9 +238,10 @@ _SNAPSHOT = {"version", "alias", "run", "manifest"}
 _RETRIEVAL = {"method", "where", "settings", "rerank", "rerank_model", "rerank_depth", "principals", "unrestricted"}
 _RECALL = {"processes", "output", "misses"}
 _MODEL = {"model", "base_url", "api_key_env", "max_output_tokens", "max_questions"}
+_OPTIONS = [option for family in METHODS.values() for option in family.answering_options]
 _ANSWERING = {
     *("judge_model", "dry_run", "token_budget", "concurrency", "answers"),
-    *(option.parameter for family in METHODS.values() for option in family.answering_options),
+    *(option.parameter for option in _OPTIONS),
 }
 _MEANINGLESS = {
     "recall": _MODEL | _ANSWERING,
@@ -250,7 +251,7 @@ _MEANINGLESS = {
     | (_MODEL - {"max_questions"})
     | {
         *("judge_model", "dry_run", "concurrency", "answers"),
-        *("level_tokens", "direct"),  # community_tree's hits are the same with both
+        *(option.parameter for option in _OPTIONS if not option.shapes_texts),
     },
     "judge": _RECALL | {"method"},
     "make_questions": _SNAPSHOT | _RETRIEVAL | _RECALL | _ANSWERING | {"ks"},

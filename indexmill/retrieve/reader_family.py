@@ -56,7 +56,8 @@ TOKEN_BUDGET = Option(
 class AnsweringOption:
     """An option of commands that call a language model; it changes a setting of the method's answering.
 
-    metavar: the placeholder for a whole number of at least 1; None for a flag, which sets ``value``.
+    metavar: the placeholder for a whole number of at least 1; None for a flag, which sets ``value``. shapes_texts: True
+    if it changes the texts that are read of hits, and not only the prompts.
     """
 
     name: str
@@ -64,6 +65,7 @@ class AnsweringOption:
     help: str
     metavar: str | None = None
     value: object = None
+    shapes_texts: bool = False
 
     @property
     def parameter(self) -> str:

@@ -24,6 +24,7 @@ FAMILY = ReaderFamily(
             "read",
             "the model reads whole passages instead of their kept sentences.",
             value="passage",
+            shapes_texts=True,
         ),
     ),
     distributions="indexmill.families.zoom_graph.distributions",
