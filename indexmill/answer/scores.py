@@ -48,7 +48,7 @@ def scores_of(answer: str, right: Sequence[str]) -> Scores:
 def contains_answer(text: str, right: Sequence[str]) -> bool | None:
     """Return whether a text contains a right answer, also where punctuation alone parts it from other words.
 
-    None if the right answers are only "yes" or "no", which no text contains.
+    None without right answers, or if they are only "yes" or "no", which no text contains.
     """
     answers = [answer for answer in right if not {*words(answer)} <= _YES_NO]
     if not answers:

@@ -84,7 +84,8 @@ class HttpFailure:
         if isinstance(error, dict):
             error = error.get("error", error.get("detail", error))
         if isinstance(error, list):  # FastAPI: also with the rejected input, which is the prompt
-            error = "; ".join(f"{one.get('loc')} {one.get('msg')}" for one in error if isinstance(one, dict))
+            problems = (problem for problem in error if isinstance(problem, dict))
+            error = "; ".join(f"{problem.get('loc')} {problem.get('msg')}" for problem in problems)
         fields = error if isinstance(error, dict) else {"message": error}
         code = fields.get("code") if isinstance(fields.get("code"), str) else fields.get("type")
         message = fields.get("message")

@@ -27,8 +27,8 @@ class LanguageCounts(Record):
     A document counts for the language of most of its passages. words: those of ``indexmill.text.terms.prose_words``.
     tokens: those of the words. unknown: tokens for characters that the tokenizer does not know. joints: places between
     two letters of a word. cuts: joints between two tokens; in a script without spaces, tokens beyond one per character;
-    in a word with an unknown token, every joint. All are 0 if the model's tokenizer is not known, or does
-    not show what the model reads.
+    in a word with an unknown token, every joint. All are 0 if the model's tokenizer is not known, or does not show
+    what the model reads.
     """
 
     documents: Annotated[int, Field(ge=0)] = 0

@@ -38,7 +38,6 @@ from indexmill.retrieve.retrieval_method import Vectors
 MOST_SENTENCES = 4096
 """The number of sentences whose vectors are in memory at once, unless one question has more: 6 MiB at 384 float32."""
 
-
 PASSAGE_DISTANCE = 3
 """The number of documents between two passages of a document."""
 

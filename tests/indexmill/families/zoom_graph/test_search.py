@@ -149,8 +149,8 @@ def test_a_hit_carries_the_sentences_that_are_kept(snapshot: Snapshot) -> None:
 
 
 def test_the_next_passage_of_a_document_follows_three_documents_later(snapshot: Snapshot) -> None:
-    asked = questions(snapshot)[:12]
-    for hits in snapshot.retrieve_batch(asked, method="zoom_graph", k=snapshot.manifest.corpus.passages):
+    passages = snapshot.manifest.corpus.passages
+    for hits in snapshot.retrieve_batch(questions(snapshot)[:12], method="zoom_graph", k=passages):
         documents = [hit.document_ids[0] for hit in hits]
         places = {document: place for place, document in enumerate(dict.fromkeys(documents))}
         seen: Counter[str] = Counter()
