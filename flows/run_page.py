@@ -8,7 +8,7 @@ from typing import Any
 from flows.build_run import Order
 from flows.observe import message_of
 from indexmill.models.secrets import redacted
-from indexmill.text.counted import counted
+from indexmill.text.counted import counted, range_text
 from indexmill.text.durations import duration
 from indexmill.text.printable import one_line
 from storage import runs
@@ -133,5 +133,5 @@ def _figures(plan: Any) -> Sequence[tuple[str, dict[str, Any]]]:
 
 def _planned(value: Any) -> str:
     if isinstance(value, dict):
-        return f"{value['low']} to {value['high']}"
+        return range_text(value["low"], value["high"], value.get("expected"))
     return "" if value is None else str(value)

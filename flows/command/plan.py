@@ -9,14 +9,14 @@ import click
 
 from flows.command.shared import FILE, begin, build_options, print_result
 from indexmill.command.options import Options, common
-from indexmill.text.counted import counted
+from indexmill.text.counted import counted, range_text
 from indexmill.text.printable import one_line
 from indexmill.text.text_table import table
 
 if TYPE_CHECKING:
     from flows.build_run import PlanOptions
     from schemas.config import Configuration
-    from tasks.core.estimate import Range
+    from tasks.core.estimate import Forecast, Range
     from tasks.pipeline.plan.plan import Cost, Plan
 
 _CAUSES = {
@@ -121,21 +121,18 @@ def _time(plan: Plan) -> str:
     return estimate + (f"; without {', '.join(seconds.unjudged)}, which no run has made" if seconds.unjudged else "")
 
 
-def _range(number: Range) -> str:
-    return f"{number.low}" if number.low == number.high else f"{number.low} to {number.high}"
+def _range(number: Forecast) -> str:
+    return range_text(number.low, number.high, number.expected)
 
 
 def _cost(cost: Cost) -> str:
     from tasks.pipeline.plan.plan import money
 
-    bounds = money(cost.low) if cost.low == cost.high else f"{money(cost.low)} to {money(cost.high)}"
-    if cost.expected is None or cost.likely is None or cost.low == cost.high:
-        return f"{bounds} {cost.currency}"
+    if cost.low == cost.high:
+        return f"{money(cost.low)} {cost.currency}"
+    likely = "" if cost.likely is None else f", likely at most {money(cost.likely)}"
     source = f", estimated from {cost.answers:,} answers" if cost.answers else ""
-    return (
-        f"about {money(cost.expected)} {cost.currency}, likely at most {money(cost.likely)}{source}; worst case "
-        f"{money(cost.high)}"
-    )
+    return f"about {money(cost.expected)} {cost.currency}{likely}{source}; worst case {money(cost.high)}"
 
 
 def _size(number: Range) -> str:

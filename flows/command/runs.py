@@ -11,7 +11,7 @@ import click
 from flows.command.shared import print_result, quality_lines, store_of
 from indexmill.command.options import Options, common
 from indexmill.command.waiting import Waiting
-from indexmill.text.counted import byte_size, counted
+from indexmill.text.counted import byte_size, counted, range_text
 from indexmill.text.durations import duration
 from indexmill.text.printable import one_line, printable
 from indexmill.text.terminal import PLAIN, TerminalStyle, columns_of, display_width, fitted, style_of
@@ -195,6 +195,5 @@ def _numbers(counts: dict[str, Any], shown: Sequence[str]) -> list[str]:
 
 def _planned(value: Any) -> object:
     if isinstance(value, dict):
-        low, high = value["low"], value["high"]
-        return low if low == high else f"{low} to {high}"
+        return range_text(value["low"], value["high"], value.get("expected"))
     return "" if value is None else value

@@ -36,3 +36,11 @@ def counted(number: int, singular: str, plural: str | None = None) -> str:
         ending = "es" if singular.endswith(("ch", "s", "x")) else "s"
         plural = f"{singular[:-1]}ies" if singular.endswith("y") else singular + ending
     return f"{number:,} {plural}"
+
+
+def range_text(low: float, high: float, expected: float | None = None) -> str:
+    """Format bounds, and the number that is expected: `about 20 (4 to 900)`; one number if the bounds are equal."""
+    if low == high:
+        return f"{low:,}"
+    bounds = f"{low:,} to {high:,}"
+    return bounds if expected is None else f"about {expected:,} ({bounds})"

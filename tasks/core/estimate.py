@@ -7,7 +7,7 @@ equal if the number is known.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 
@@ -34,6 +34,28 @@ ZERO = Range(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
+class Forecast(Range):
+    """Bounds of a number, and the number that is expected."""
+
+    expected: int
+
+    def __post_init__(self) -> None:
+        Range.__post_init__(self)
+        if not self.low <= self.expected <= self.high:
+            raise ValueError(f"expected a number from {self.low} to {self.high}; found {self.expected}")
+
+    @classmethod
+    def within(cls, bounds: Range, expected: float) -> Forecast:
+        """Return the bounds with the whole number within them that is next to `expected`."""
+        return cls(bounds.low, bounds.high, min(max(round(expected), bounds.low), bounds.high))
+
+    @classmethod
+    def total(cls, forecasts: Iterable[Forecast]) -> Forecast:
+        counted = list(forecasts)
+        return cls(*(sum(getattr(number, name) for number in counted) for name in ("low", "high", "expected")))
+
+
+@dataclass(frozen=True, slots=True)
 class RowRange(Range):
     """Bounds of the number of an output's rows, and of new rows among them, which no earlier part has."""
 
@@ -55,8 +77,9 @@ class LlmUse:
 
     calls, input_tokens, output_tokens: bounds that hold for any answers, a repair of each answer included. tasks: the
     task of the prompts, then the tasks of possible follow-up prompts. prompts: bounds of the number of prompts of the
-    first task. guess: their expected number, if it is not the middle of the bounds. counted: the expected input tokens
-    and a likely bound, if a tokenizer has counted them.
+    first task. guess: their expected number, if it is not the middle of the bounds. usual: the input and output tokens
+    that these prompts usually take, for an estimate without answers. counted: the expected input tokens and a likely
+    bound, if a tokenizer has counted them.
     """
 
     model: str
@@ -66,14 +89,20 @@ class LlmUse:
     tasks: tuple[str, ...] = ()
     prompts: Range = ZERO
     guess: float | None = None
+    usual: tuple[float, float] = (0.0, 0.0)
     counted: Range | None = None
 
     @property
     def expected_prompts(self) -> float:
         return (self.prompts.low + self.prompts.high) / 2 if self.guess is None else self.guess
 
+    def scaled(self, factor: float) -> LlmUse:
+        """Return the use with the expected number of prompts multiplied; the bounds stay."""
+        usual_input, usual_output = self.usual
+        return replace(self, guess=factor * self.expected_prompts, usual=(factor * usual_input, factor * usual_output))
+
     def guessed(self, times: int) -> LlmUse:
-        """Return the use if the subjects are guesses: 0 to `times` the upper bounds; the expected number stays."""
+        """Return the use if the subjects are guesses: 0 to `times` the upper bounds; what is expected stays."""
 
         def most(bounds: Range) -> Range:
             return Range(0, times * bounds.high)

@@ -16,6 +16,9 @@ from tasks.core.stage import Part
 from tasks.llm.ask import LlmAccess
 from tasks.llm.prompt_results import AskResult, PromptRefusal, stored_result
 
+_USUAL_BYTES, _USUAL_SHARE = 4, 3
+"""The UTF-8 bytes per token of a prompt, on average over languages and models; an answer's maximum by its length."""
+
 
 class LedgerAnswers:
     """Answers requests like `ask`, but only from the ledger.
@@ -40,6 +43,16 @@ class LedgerAnswers:
         return results
 
 
+def prompt_bytes(request: Request) -> int:
+    """Return the size of a request's instructions, content and schema."""
+    return len(request.instructions.encode()) + len(request.content.encode()) + len(canonical_json(request.schema))
+
+
+def usual_tokens(prompt_size: float, most_output: float) -> tuple[float, float]:
+    """Return the input and output tokens that prompts usually take, from their bytes and the maximum of answers."""
+    return prompt_size / _USUAL_BYTES, most_output / _USUAL_SHARE
+
+
 def foreseen(store: Store, asking: LlmAccess, requests: Iterable[Request]) -> LlmUse:
     """Estimate the use of the model for requests that are not in the ledger; equal requests count once.
 
@@ -48,18 +61,16 @@ def foreseen(store: Store, asking: LlmAccess, requests: Iterable[Request]) -> Ll
     look_up = LedgerAnswers(store, asking.settings.shaping(), retry_refused=asking.retry_refused)
     look_up(requests)
     unknown = look_up.unknown
-    sizes = [
-        len(one.instructions.encode()) + len(one.content.encode()) + len(canonical_json(one.schema))
-        for one in unknown.values()
-    ]
+    sizes = [prompt_bytes(request) for request in unknown.values()]
     most = sum(one.max_output_tokens for one in unknown.values())
     return LlmUse(
         model=str(asking.settings.model),
         calls=Range(len(sizes), 2 * len(sizes)),
-        input_tokens=Range(sum(size // 6 for size in sizes), sum(size for size in sizes) + most),
+        input_tokens=Range(sum(size // 6 for size in sizes), sum(sizes) + most),
         output_tokens=Range(len(sizes), 2 * most),
         tasks=tuple(dict.fromkeys(one.task for one in unknown.values())),
         prompts=Range.exactly(len(sizes)),
+        usual=usual_tokens(sum(sizes), most),
     )
 
 

@@ -269,6 +269,10 @@ def _relations(part: Part[ReportSettings]) -> dict[str, list[DescribedRelation]]
     return relations
 
 
+_USUAL_SHARE = 1 / 6
+"""The usual number of communities, as a share of the maximum."""
+
+
 def estimate(part: Part[ReportSettings], expected: Expected) -> Estimate:
     """Estimate the reports to write, exact if the communities are known, and the model's tokens for them."""
     reports, rows = _Reports(part), expected.get("members")
@@ -276,7 +280,13 @@ def estimate(part: Part[ReportSettings], expected: Expected) -> Estimate:
     if isinstance(rows, RowRange):
         source_tokens = Range(0, 2 * room * rows.fresh.high)
         use = reports.planned_use(
-            part.store, rows.fresh, task=WRITER.task, source_tokens=source_tokens, more=600, answer=most_output(tokens)
+            part.store,
+            rows.fresh,
+            task=WRITER.task,
+            source_tokens=source_tokens,
+            usual=(rows.fresh.high * _USUAL_SHARE, room / 5),
+            more=600,
+            answer=most_output(tokens),
         )
     else:
         rows = RowRange(len(reports.items), len(reports.items), Range.exactly(len(reports.unwritten)))

@@ -60,6 +60,10 @@ class HighLevelElement:
     text: str
 
 
+_USUAL_SHARE = 0.3
+"""The usual number of communities that have an element, as a share of the maximum."""
+
+
 def most_output(writer: Mapping[str, Any]) -> int:
     """Return the maximum number of tokens in an answer, JSON included. writer: the writer's fingerprint."""
     return 64 + int(writer["elements"]) * (summarise.most_output(writer["tokens"]) + 2 * _TITLE_TOKENS)
@@ -132,6 +136,7 @@ def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
         fresh,
         task=WRITER.task,
         source_tokens=Range(0, fresh.high * read),
+        usual=(fresh.high * _USUAL_SHARE, elements.writer["input_tokens"] / 8),
         more=1200,  # the schema, and the delimiters of the texts
         answer=most_output(elements.writer),
         times=2,  # an answer may need a repair

@@ -180,9 +180,14 @@ def estimate(part: Part[SummarySettings], expected: Expected) -> Estimate:
     if not any(isinstance(one, RowRange) for one in planned.values()):
         use = summaries.use(part.store, summaries.missing)
     else:
-        source_tokens, more = _tokens_of_texts(part, rows), 200 + 40 * part.settings.largest
         use = summaries.planned_use(
-            part.store, rows.fresh, task=WRITER.task, source_tokens=source_tokens, more=more, answer=most_output(tokens)
+            part.store,
+            rows.fresh,
+            task=WRITER.task,
+            source_tokens=_tokens_of_texts(part, rows),
+            usual=((rows.fresh.low + rows.fresh.high) / 2, 0.75 * part.settings.largest * tokens),
+            more=200 + 40 * part.settings.largest,
+            answer=most_output(tokens),
         )
     return Estimate(rows={**blocks, "written": rows}, llm=use)
 

@@ -47,12 +47,12 @@ def seconds_of(
     The bounds use a stage's fastest and slowest past rate per part, or per vector. `embed`: the settings of the
     encoder; rates per vector from other settings are ignored.
     """
-    ended = [run for run in history if run.end is not None and _stages(run)][-_RUNS:]
+    ended = [run for run in history if run.end is not None and stage_counts(run)][-_RUNS:]
     rates: dict[str, list[float]] = {}
     used: dict[str, None] = {}
     for run in ended:
         same_encoder = _embed(run) == EmbedSettings.of_encoder(embed)
-        for stage, counts in _stages(run).items():
+        for stage, counts in stage_counts(run).items():
             unit = int(counts["vectors_made"] if "vectors_made" in counts else counts["parts_made"])
             if unit and (same_encoder or "vectors_made" not in counts):
                 rates.setdefault(stage, []).append(counts["seconds"] / unit)
@@ -90,7 +90,7 @@ def _wall(ended: list[StoredRun], low: float, high: float, workers: int) -> tupl
     for run in ended:
         if run.end is not None and run.end.exit_code == 0:
             seconds = from_timestamp(run.end.ended) - from_timestamp(run.started)
-            took.append((max(seconds, 0.0), sum(counts["seconds"] for counts in _stages(run).values())))
+            took.append((max(seconds, 0.0), sum(counts["seconds"] for counts in stage_counts(run).values())))
     paces = [wall / work for wall, work in took if work > 0]
     if not paces:
         return low, high
@@ -100,7 +100,8 @@ def _wall(ended: list[StoredRun], low: float, high: float, workers: int) -> tupl
     return pace * low + min(beside), pace * high + max(most, *beside)
 
 
-def _stages(run: StoredRun) -> dict[str, dict[str, Any]]:
+def stage_counts(run: StoredRun) -> dict[str, dict[str, Any]]:
+    """Return the counts of a run's report, by stage; empty if the run has not ended."""
     stages = run.end.report.get("stages") if run.end is not None else None
     return {
         name: counts
@@ -110,7 +111,7 @@ def _stages(run: StoredRun) -> dict[str, dict[str, Any]]:
 
 
 def _by_vector(ended: Iterable[StoredRun]) -> set[str]:
-    return {stage for run in ended for stage, counts in _stages(run).items() if "vectors_made" in counts}
+    return {stage for run in ended for stage, counts in stage_counts(run).items() if "vectors_made" in counts}
 
 
 def _embed(run: StoredRun) -> dict[str, Any]:

@@ -7,7 +7,7 @@ tokens, repairs included, so the answers of a task predict the tokens of its nex
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from storage import ledger
 from storage.protocol import Store
-from tasks.core.estimate import LlmUse
+from tasks.core.estimate import ZERO, Forecast, LlmUse
 
 ENOUGH = 3
 """The minimum number of answers of a task for an estimate."""
@@ -47,10 +47,28 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Expected input and output tokens, and a bound that they are unlikely to exceed. answers: the sample size."""
+    """The expected calls, and input and output tokens, and a bound that the tokens are unlikely to exceed.
 
-    expected: tuple[int, int]
-    likely: tuple[int, int]
+    likely: None without answers. answers: the sample size.
+    """
+
+    calls: float
+    expected: tuple[float, float]
+    likely: tuple[int, int] | None
+    answers: int
+
+
+MEASURES = ("calls", "input_tokens", "output_tokens")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelUse:
+    """A plan's use of one model. likely, answers: as in `Judged`."""
+
+    calls: Forecast
+    input_tokens: Forecast
+    output_tokens: Forecast
+    likely: tuple[int, int] | None
     answers: int
 
 
@@ -66,20 +84,20 @@ def rates_of(store: Store, model: str) -> dict[str, Rate]:
     return rates
 
 
-def judge(uses: Iterable[LlmUse], rates: Mapping[str, Rate]) -> Judged | None:
-    """Estimate the tokens of one model's calls; None if no task has enough answers.
+def judge(uses: Iterable[LlmUse], rates: Mapping[str, Rate]) -> Judged:
+    """Estimate the calls and tokens of one model.
 
-    A task with too few answers adds its worst case to the likely bound. The ratio of its expected tokens to its worst
-    case is assumed to be that of the other tasks.
+    A task with too few answers is expected to take its usual tokens, and adds its worst case to the likely bound.
     """
-    expected, likely, worst, unjudged = (np.zeros(2) for _ in range(4))
+    expected, likely, worst, usual, unjudged = (np.zeros(2) for _ in range(5))
     answers: dict[str, int] = {}
-    has_calls = False
+    calls = 0.0
     for use in uses:
-        has_calls |= use.calls.high > 0
         most = np.array([use.input_tokens.high, use.output_tokens.high], dtype=np.float64)
         first = rates.get(use.tasks[0]) if use.tasks else None
         if first is None or first.answers < ENOUGH:
+            calls += use.expected_prompts
+            usual += use.usual
             unjudged += most
             continue
         for task in use.tasks:
@@ -89,19 +107,42 @@ def judge(uses: Iterable[LlmUse], rates: Mapping[str, Rate]) -> Judged | None:
             answers[task] = rate.answers
             share = rate.answers / first.answers
             high = share * use.prompts.high
+            calls += share * use.expected_prompts
             expected += share * use.expected_prompts * np.array(rate.mean)
             if rate.answers < MANY:
                 likely += high * _MARGIN * np.array(rate.largest)
             else:
                 likely += high * _DRIFT * np.array(rate.mean) + _DEVIATIONS * math.sqrt(high) * np.array(rate.deviation)
         worst += most
-    if has_calls and not answers:
-        return None
     likely = np.minimum(likely, worst)
-    expected = np.minimum(expected, likely)
-    expected += unjudged * np.divide(expected, worst, out=np.zeros(2), where=worst > 0)
-    likely += unjudged
-    return Judged(_whole(expected), _whole(likely), sum(answers.values()))
+    expected = np.minimum(expected, likely) + usual
+    is_judged = bool(answers) or not unjudged.any()
+    return Judged(calls, _pair(expected), _whole(likely + unjudged) if is_judged else None, sum(answers.values()))
+
+
+def model_uses(uses: Iterable[LlmUse], store: Store) -> dict[str, ModelUse]:
+    """Return the use of each model, by name, with what is expected from the answers in the store's ledger."""
+    by_model: dict[str, list[LlmUse]] = {}
+    for use in uses:
+        by_model.setdefault(use.model, []).append(use)
+    return {name: _model_use(model, store) for name, model in by_model.items()}
+
+
+def _model_use(uses: Sequence[LlmUse], store: Store) -> ModelUse:
+    calls, inputs, outputs = (sum((getattr(use, name) for use in uses), ZERO) for name in MEASURES)
+    counts = [use.counted for use in uses if use.counted is not None]
+    if len(counts) == len(uses):
+        counted = sum(counts, ZERO)
+        judged = Judged(calls.low, (counted.low, 0), (counted.high, 0), 0)
+    else:
+        judged = judge(uses, rates_of(store, uses[0].model) if calls.high else {})
+    return ModelUse(
+        calls=Forecast.within(calls, judged.calls),
+        input_tokens=Forecast.within(inputs, judged.expected[0]),
+        output_tokens=Forecast.within(outputs, judged.expected[1]),
+        likely=judged.likely,
+        answers=judged.answers,
+    )
 
 
 def _pair(tokens: npt.NDArray[np.float64]) -> tuple[float, float]:

@@ -7,10 +7,11 @@ differ from those of the plan.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field, JsonValue
 
 from indexmill.errors import BudgetReached, ConfigurationError, GateRefused
@@ -19,14 +20,14 @@ from indexmill.store.record import Digest, Record
 from indexmill.text.counted import counted
 from schemas.config import Price
 from tasks.core.environment import environment_fingerprint
-from tasks.core.estimate import ZERO, LlmUse, Range
+from tasks.core.estimate import Forecast
 from tasks.core.report import RunReport
 from tasks.llm.account import price_of
 from tasks.pipeline.corpus_run import CorpusRun
 from tasks.pipeline.plan.causes import Cause
 from tasks.pipeline.plan.changes import Change, DocumentChanges, changed
 from tasks.pipeline.plan.duration import Seconds
-from tasks.pipeline.plan.judged import Judged
+from tasks.pipeline.plan.judged import MEASURES, ModelUse
 from tasks.pipeline.plan.sizes import PlanBytes
 
 _MANY = 5
@@ -78,23 +79,23 @@ class PlanParts:
 
 @dataclass(frozen=True, slots=True)
 class TokenCounts:
-    input: Range
-    output: Range
+    input: Forecast
+    output: Forecast
 
 
 @dataclass(frozen=True)
 class Cost:
     """The price of all LLM calls. `models`: calls, tokens and bounds of each model, by name.
 
-    low, high: bounds that hold for any answers. expected, likely: an estimate from the answers in the ledger, and a
-    bound that the price is unlikely to exceed; None if there are too few answers. answers: the number of these answers.
-    unpriced: called models without a price, which the totals exclude.
+    low, high: bounds that hold for any answers. expected: an estimate. likely: a bound that the price is unlikely to
+    exceed; None if the ledger has too few answers for it. answers: the number of answers that gave both. unpriced:
+    called models without a price, which the totals exclude.
     """
 
     currency: str
     low: float
     high: float
-    expected: float | None = None
+    expected: float
     likely: float | None = None
     answers: int = 0
     models: dict[str, JsonValue] = field(default_factory=dict)
@@ -117,10 +118,10 @@ class Plan(Record):
     parts: PlanParts
     stages: dict[str, PlanParts]
     changes: Annotated[tuple[Change, ...], Field(strict=False)]
-    llm_calls: Range
+    llm_calls: Forecast
     llm_tokens: TokenCounts
-    embed_calls: Range = ZERO
-    embed_tokens: Range = ZERO
+    embed_calls: Forecast
+    embed_tokens: Forecast
     cost: Cost
     bytes: PlanBytes | None
     seconds: Seconds | None
@@ -131,65 +132,40 @@ class Plan(Record):
         return {**self.model_dump(mode="json"), "vectors": self.parts.vectors_made}
 
 
-def cost_of(
-    uses: Iterable[LlmUse],
-    prices: Mapping[str, Price],
-    judging: Callable[[Sequence[LlmUse]], Judged | None] = lambda _: None,
-) -> Cost:
-    """Compute the cost of calls to language models from prices per million tokens.
-
-    judging: estimates the tokens of one model's calls; returns None if it cannot.
-    """
-    by_model: dict[str, list[LlmUse]] = {}
-    for use in uses:
-        by_model.setdefault(use.model, []).append(use)
+def cost_of(uses: Mapping[str, ModelUse], prices: Mapping[str, Price]) -> Cost:
+    """Compute the cost of models, by name, from prices per million tokens."""
     models: dict[str, JsonValue] = {}
-    low = high = expected = likely = 0.0
-    unpriced, answers, is_judged = [], 0, True
-    for name, model_uses in sorted(by_model.items()):
+    bounds = np.zeros(3)
+    likely: float | None = 0.0
+    unpriced = []
+    for name, use in sorted(uses.items()):
         price = prices.get(name)
-        totals = {
-            kind: sum((getattr(use, kind) for use in model_uses), ZERO)
-            for kind in ("calls", "input_tokens", "output_tokens")
-        }
-        calls, inputs, outputs = totals.values()
-        details: dict[str, JsonValue] = {kind: asdict(bounds) for kind, bounds in totals.items()}
+        inputs, outputs = use.input_tokens, use.output_tokens
+        details: dict[str, JsonValue] = {kind: asdict(getattr(use, kind)) for kind in MEASURES}
         if price is not None:
-            least, most = (
-                float(price_of(price, *tokens)) for tokens in ((inputs.low, outputs.low), (inputs.high, outputs.high))
-            )
-            details["cost"] = {"low": round(least, 6), "high": round(most, 6)}
-            low, high = low + least, high + most
-            judged = (_counted(model_uses) or judging(model_uses)) if most else Judged((0, 0), (0, 0), 0)
-            if judged is None:
-                is_judged = False
-            else:
-                expected += float(price_of(price, *judged.expected))
-                likely += float(price_of(price, *judged.likely))
-                answers += judged.answers
-        elif calls.high:
+            cost = [
+                float(price_of(price, getattr(inputs, name), getattr(outputs, name)))
+                for name in ("low", "high", "expected")
+            ]
+            details["cost"] = dict(zip(("low", "high", "expected"), np.round(cost, 6).tolist(), strict=True))
+            bounds += cost
+            if likely is not None:
+                likely = None if use.likely is None else likely + float(price_of(price, *use.likely))
+        elif use.calls.high:
             unpriced.append(name)
         models[name] = details
     currency = next((price.currency for price in prices.values()), "USD")
+    low, high, expected = np.round(bounds, 6).tolist()
     return Cost(
         currency,
-        low=round(low, 6),
-        high=round(high, 6),
-        expected=round(expected, 6) if is_judged else None,
-        likely=round(likely, 6) if is_judged else None,
-        answers=answers if is_judged else 0,
+        low=low,
+        high=high,
+        expected=expected,
+        likely=None if likely is None else round(likely, 6),
+        answers=sum(use.answers for use in uses.values()),
         models=models,
         unpriced=tuple(unpriced),
     )
-
-
-def _counted(uses: Iterable[LlmUse]) -> Judged | None:
-    """Return the tokens as counted by a tokenizer; None unless it has counted all uses."""
-    counts = [use.counted for use in uses]
-    token_ranges = [count for count in counts if count is not None]
-    if len(token_ranges) < len(counts):
-        return None
-    return Judged((sum(count.low for count in token_ranges), 0), (sum(count.high for count in token_ranges), 0), 0)
 
 
 def money(amount: float) -> str:
@@ -220,9 +196,9 @@ class Approved:
         most = cost.high if cost.likely is None else cost.likely
         if most <= self.max_cost:
             return
-        if cost.expected is None:
-            range_text = f"(at least {money(cost.low)})"
-            why = " There are too few answers for an estimate, so this is the worst case."
+        if cost.likely is None:
+            range_text = f"(about {money(cost.expected)} is expected)"
+            why = " There are too few answers for a likely bound, so this is the worst case."
         else:
             source = f", estimated from {cost.answers:,} answers" if cost.answers else ""
             range_text = f"(about {money(cost.expected)} is expected{source}; worst case {money(cost.high)})"
@@ -254,7 +230,7 @@ class Approved:
             "vectors_made": {"planned": plan.parts.vectors_made, "actual": report.total("vectors_made")},
             "llm_calls": {"planned": asdict(plan.llm_calls), "actual": report.total("llm_calls")},
             "llm_tokens": {
-                "planned": asdict(plan.llm_tokens.input + plan.llm_tokens.output),
+                "planned": asdict(Forecast.total((plan.llm_tokens.input, plan.llm_tokens.output))),
                 "actual": report.total("llm_tokens"),
             },
             "embed_calls": {"planned": asdict(plan.embed_calls), "actual": report.total("embed_calls")},

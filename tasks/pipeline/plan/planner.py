@@ -29,7 +29,7 @@ from storage.stores import open_store
 from storage.table_blobs import read_table
 from tasks.core.encoder_estimate import use_of_encoder
 from tasks.core.environment import environment_fingerprint
-from tasks.core.estimate import ZERO, EncoderTexts, Estimate, Expected, LlmUse, Range
+from tasks.core.estimate import EncoderTexts, Estimate, Expected, Forecast, LlmUse, Range
 from tasks.core.executor import Call
 from tasks.core.part_runner import Parts, PartSpec
 from tasks.core.stage import WHOLE, Job, Part, Stage, part_key, stage_of
@@ -38,7 +38,8 @@ from tasks.pipeline.corpus_run import CorpusRun
 from tasks.pipeline.plan.causes import CAUSES, Cause, ParentReplay, PlannedPart, Why, causes_of
 from tasks.pipeline.plan.changes import Change, DocumentChanges, changed, document_changes
 from tasks.pipeline.plan.duration import StageWork, seconds_of
-from tasks.pipeline.plan.judged import Judged, judge, rates_of
+from tasks.pipeline.plan.judged import ModelUse, model_uses
+from tasks.pipeline.plan.past_texts import expected_texts, past_texts
 from tasks.pipeline.plan.plan import (
     Plan,
     PlanCorpus,
@@ -79,7 +80,7 @@ class Planner(CorpusRun):
         self._rows: dict[str, Range | None] = {}  # rows of planned outputs, by placeholder digest
         self._guessed: set[str] = set()  # digests of readable guesses and of parts made from them
         self._labels: dict[str, str] = {}  # labels of groups that may turn out not to exist, by output digest
-        self._llm: list[LlmUse] = []
+        self._llm: dict[str, list[LlmUse]] = {}  # by stage
         self._texts: list[EncoderTexts] = []
         self._in_doubt = False  # True if the current layer of summaries may not be needed
         self._stages_in_doubt: set[str] = set()
@@ -97,7 +98,9 @@ class Planner(CorpusRun):
         unknown = self._rows.keys() | self._guessed
         why = causes_of(self.planned, unknown, self.parent, former, self.configuration, cold=self.cold)
         stages = {name: self._stage(name, why) for name in self.report.stages}
-        vectors = self._vectors()
+        past = list(history)
+        uses = [use for stage, uses in self._llm.items() for use in self._rewritten(stage, uses, stages[stage], past)]
+        llm, encoder = model_uses(uses, self.store), self._vectors()
         work = {name: StageWork(stage.made, stage.vectors_made) for name, stage in stages.items()}
         return Plan(
             parent=PlanParent(version=self.parent.version, manifest=self.parent.digest) if self.parent else None,
@@ -120,30 +123,25 @@ class Planner(CorpusRun):
             ),
             stages=stages,
             changes=tuple(self._changes()),
-            llm_calls=sum((use.calls for use in self._llm), ZERO),
+            llm_calls=Forecast.total(use.calls for use in llm.values()),
             llm_tokens=TokenCounts(
-                input=sum((use.input_tokens for use in self._llm), ZERO),
-                output=sum((use.output_tokens for use in self._llm), ZERO),
+                input=Forecast.total(use.input_tokens for use in llm.values()),
+                output=Forecast.total(use.output_tokens for use in llm.values()),
             ),
-            embed_calls=vectors.calls if vectors is not None else ZERO,
-            embed_tokens=vectors.input_tokens if vectors is not None else ZERO,
-            cost=cost_of(
-                [*self._llm, *([vectors] if vectors is not None else [])], self.configuration.prices, self._judged
-            ),
+            embed_calls=Forecast.total(use.calls for use in encoder.values()),
+            embed_tokens=Forecast.total(use.input_tokens for use in encoder.values()),
+            cost=cost_of(llm | encoder, self.configuration.prices),
             bytes=sizes_of(self.planned, why, self.store, self.parent, corpus.documents),
-            seconds=seconds_of(history, work, self.configuration.embed.model_dump(mode="json"), workers),
+            seconds=seconds_of(past, work, self.configuration.embed.model_dump(mode="json"), workers),
             coverage=dict(self.report.coverage),
         )
 
-    def _vectors(self) -> LlmUse | None:
-        """Return all parts' use of an encoder's endpoint, where equal texts are sent once; None without an endpoint."""
+    def _vectors(self) -> dict[str, ModelUse]:
+        """Return all parts' use of an encoder's endpoint, by its name; equal texts are sent once."""
         if self.choice.endpoint is None:
-            return None
+            return {}
         is_recorded = recorded_dimension(self.store, self.encoder_access("encoder")) is not None
-        return use_of_encoder(self._texts, self.choice, () if is_recorded else PROBE)
-
-    def _judged(self, uses: Sequence[LlmUse]) -> Judged | None:
-        return judge(uses, rates_of(self.store, uses[0].model))
+        return model_uses([use_of_encoder(self._texts, self.choice, () if is_recorded else PROBE)], self.store)
 
     def wants_layer(
         self, stage: str, label: str, wants_another: Callable[[int], bool], parts: Parts, table: str
@@ -229,7 +227,7 @@ class Planner(CorpusRun):
         for call, estimate in self.executor.run(calls):
             key = call.arguments[0].key
             report.counts.update(estimate.counts)
-            self._llm += self._guess(stage, first[key], estimate.llm)
+            self._llm.setdefault(stage.name, []).extend(self._guess(stage, first[key], estimate.llm))
             self._texts.append(estimate.texts)
             receipts[key] = self._expected(stage, first[key], key, estimate, existing.get(key))
             self.progress.advance(stage.name)
@@ -271,6 +269,18 @@ class Planner(CorpusRun):
         """
         guessed = not _is_of_shards(stage) and self._is_guessed(spec)
         return [use.guessed(_GUESS) for use in uses] if guessed else uses
+
+    def _rewritten(
+        self, stage: str, uses: Sequence[LlmUse], parts: PlanParts, history: Iterable[StoredRun]
+    ) -> Iterable[LlmUse]:
+        """Return the model calls of a stage; if only documents changed, those expected from past builds."""
+        guessed = [use for use in uses if use.prompts.low < use.prompts.high]
+        prompts = sum(use.expected_prompts for use in guessed)
+        if not prompts or set(parts.causes) != {"corpus"}:
+            return uses
+        changed = self.report.stages["split"].counts["documents_made"]
+        texts = expected_texts(past_texts(history, stage), self.corpus.plan.documents, changed)
+        return uses if texts is None else [use.scaled(texts / prompts) if use in guessed else use for use in uses]
 
     def _stage(self, name: str, why: list[Why | None]) -> PlanParts:
         report = self.report.stages[name]

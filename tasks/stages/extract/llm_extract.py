@@ -17,13 +17,12 @@ import pyarrow as pa
 
 from indexmill.models.llm import Request, data_block, object_schema
 from indexmill.models.recogniser import names_nothing
-from indexmill.store.canonical import canonical_json
 from indexmill.text.canonical_names import canonical_name, canonical_words
 from schemas.config import LlmSettings
 from schemas.tables import MENTIONS, STAND_INS
 from tasks.core.estimate import Estimate, Expected, LlmUse, Range
 from tasks.core.part_runner import PartSpec
-from tasks.core.request_estimate import LedgerAnswers, holding
+from tasks.core.request_estimate import LedgerAnswers, holding, prompt_bytes, usual_tokens
 from tasks.core.run import Run
 from tasks.core.stage import Input, Output, Outputs, Part, Stage, worker_arg
 from tasks.llm.answer_parsing import list_schema, string
@@ -388,10 +387,9 @@ def estimate(part: Part[LlmExtractSettings], expected: Expected) -> Estimate:
 
 def _use(model: str, requests: Sequence[Request]) -> LlmUse:
     calls = low = high = most = 0
-    for request in requests:
-        first = request.task == _EXTRACT
-        size = len(request.instructions.encode()) + len(request.content.encode()) + len(canonical_json(request.schema))
-        times = 4 if first else 2
+    sizes = [prompt_bytes(request) for request in requests]
+    for request, size in zip(requests, sizes, strict=True):
+        times = 4 if request.task == _EXTRACT else 2
         calls += times
         low += size // _PER_TOKEN[1]
         high += times * (size // _PER_TOKEN[0] + request.max_output_tokens)
@@ -404,6 +402,7 @@ def _use(model: str, requests: Sequence[Request]) -> LlmUse:
         Range(len(requests) * _EMPTY, most),
         tasks=(_EXTRACT, _RELATIONS) if passages else (_RELATIONS,),
         prompts=Range.exactly(passages or len(requests)),
+        usual=usual_tokens(sum(sizes), sum(request.max_output_tokens for request in requests)),
     )
 
 

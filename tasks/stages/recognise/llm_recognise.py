@@ -18,11 +18,10 @@ import pyarrow.compute as pc
 
 from indexmill.models.llm import Request
 from indexmill.models.recogniser import Mention
-from indexmill.store.canonical import canonical_json
 from schemas.tables import MENTIONS, STAND_INS
 from tasks.core.estimate import Estimate, Expected, LlmUse, Range
 from tasks.core.part_runner import PartSpec
-from tasks.core.request_estimate import LedgerAnswers, holding
+from tasks.core.request_estimate import LedgerAnswers, holding, prompt_bytes, usual_tokens
 from tasks.core.run import Run
 from tasks.core.stage import Output, Outputs, Part, Stage, worker_arg
 from tasks.llm.ask import LlmAccess, ask
@@ -157,20 +156,19 @@ def _stand_ins(document_ids: Sequence[str]) -> pa.Table:
 
 def _use(model: str, requests: Sequence[Request]) -> LlmUse:
     """Return bounds on the calls and tokens: each request takes one call, or two if its answer must be repaired."""
-    low = high = most = 0
-    for request in requests:
-        size = len(request.instructions.encode()) + len(request.content.encode()) + len(canonical_json(request.schema))
-        low += size // _PER_TOKEN[1]
-        high += 2 * (size // _PER_TOKEN[0]) + request.max_output_tokens
-        most += 2 * request.max_output_tokens
-    calls = len(requests)
+    calls, sizes = len(requests), [prompt_bytes(request) for request in requests]
+    most = sum(request.max_output_tokens for request in requests)
     return LlmUse(
         model,
         Range(calls, 2 * calls),
-        Range(low, high),
-        Range(calls * _EMPTY, most),
+        Range(
+            sum(size // _PER_TOKEN[1] for size in sizes),
+            sum(2 * (size // _PER_TOKEN[0]) for size in sizes) + most,
+        ),
+        Range(calls * _EMPTY, 2 * most),
         tasks=(TASK,),
         prompts=Range.exactly(calls),
+        usual=usual_tokens(sum(sizes), most),
     )
 
 

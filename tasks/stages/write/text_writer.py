@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from indexmill.models.llm import Request, object_schema
 from storage.protocol import Store
 from tasks.core.estimate import LlmUse, Range
-from tasks.core.request_estimate import foreseen
+from tasks.core.request_estimate import foreseen, usual_tokens
 from tasks.core.run import Run
 from tasks.core.stage import Part, Stage, StageSettings, worker_arg
 from tasks.core.writer import BoundWriter, Writer
@@ -172,19 +172,31 @@ class TextWriter(ABC, Generic[I, T]):
         return () if self.prompt is None else (foreseen(store, self.asking, self.requests(items)),)
 
     def planned_use(
-        self, store: Store, items: Range, *, task: str, source_tokens: Range, more: int, answer: int, times: int = 1
+        self,
+        store: Store,
+        items: Range,
+        *,
+        task: str,
+        source_tokens: Range,
+        usual: tuple[float, float],
+        more: int,
+        answer: int,
+        times: int = 1,
     ) -> tuple[LlmUse, ...]:
         """Return bounds on the model's use for a number of items that do not exist yet.
 
-        The ledger may have all the answers. source_tokens: the tokens of all source texts in the requests. more: the
-        tokens per request for delimiters and the schema. answer: the maximum tokens of an answer. times: the maximum
-        number of calls per item; two if answers may need a repair.
+        The ledger may have all the answers. source_tokens: the tokens of all source texts in the requests. usual: the
+        expected number of items, and tokens of source texts per request. more: the tokens per request for delimiters
+        and the schema. answer: the maximum tokens of an answer. times: the maximum number of calls per item; two if
+        answers may need a repair.
         """
         if self.prompt is None:
             return ()
         instructions = len(self.prompt[0])
         low, least = (0, 0) if store.list("ledger/") else (items.low, source_tokens.low)
         each = instructions // 2 + more + (times - 1) * answer
+        expected, sources = usual
+        usual_input, usual_output = usual_tokens(expected * instructions, expected * answer)
         return (
             LlmUse(
                 model=str(self.asking.settings.model),
@@ -193,5 +205,7 @@ class TextWriter(ABC, Generic[I, T]):
                 output_tokens=Range(low, times * items.high * answer),
                 tasks=(task,),
                 prompts=Range(items.low, items.high),
+                guess=expected,
+                usual=(usual_input + expected * sources, usual_output),
             ),
         )

@@ -25,3 +25,10 @@ from indexmill.text.counted import counted
 )
 def test_a_number_agrees_with_its_noun(number: int, words: tuple[str, ...], said: str) -> None:
     assert counted(number, *words) == said
+
+
+def test_a_range_shows_its_bounds_and_what_is_expected() -> None:
+    assert range_text(4, 4) == range_text(4, 4, 4) == "4"
+    assert range_text(4, 1900) == "4 to 1,900"
+    assert range_text(4, 1900, 20) == "about 20 (4 to 1,900)"
+    assert range_text(0.1, 0.25, 0.15) == "about 0.15 (0.1 to 0.25)"

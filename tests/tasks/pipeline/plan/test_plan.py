@@ -22,12 +22,13 @@ from indexmill.store.reader import StoreReader
 from schemas.config import Configuration, Price
 from storage import runs
 from storage.folder import open_folder
-from tasks.core.estimate import LlmUse, Range
+from tasks.core.estimate import Forecast
 from tasks.core.report import Silent
 from tasks.families.bm25 import postings as bm25
 from tasks.families.zoom_graph import compare
 from tasks.pipeline.plan.causes import Cause
 from tasks.pipeline.plan.changes import DocumentChanges
+from tasks.pipeline.plan.judged import ModelUse
 from tasks.pipeline.plan.plan import Approved, Plan, cost_of
 from tests.corpora import documents, write_corpus
 from tests.deep import WHOLE
@@ -391,17 +392,19 @@ def test_settings_that_shape_nothing_are_no_drift(quick: Path) -> None:
 # Money
 
 
-USE = LlmUse("writer", Range(2, 5), Range(1_000_000, 2_000_000), Range(0, 500_000))
+USE = ModelUse(
+    Forecast(2, 5, 3), Forecast(1_000_000, 2_000_000, 1_200_000), Forecast(0, 500_000, 100_000), likely=None, answers=0
+)
 
 
 @pytest.mark.slow
 def test_tokens_cost_what_the_table_says() -> None:
     prices = {"writer": Price(input_per_million=0.5, output_per_million=2.0, currency="EUR")}
-    cost = cost_of([USE, USE], prices)
-    assert (cost.currency, cost.low, cost.high, cost.unpriced) == ("EUR", 1.0, 4.0, ())
-    assert cost.models["writer"]["calls"] == {"low": 4, "high": 10}  # type: ignore[index, call-overload]
-    assert cost_of([USE], {}).unpriced == ("writer",)
-    assert cost_of([], prices).high == 0.0
+    cost = cost_of({"writer": USE}, prices)
+    assert (cost.currency, cost.low, cost.high, cost.expected, cost.unpriced) == ("EUR", 0.5, 2.0, 0.8, ())
+    assert cost.models["writer"]["calls"] == {"low": 2, "high": 5, "expected": 3}  # type: ignore[index, call-overload]
+    assert cost_of({"writer": USE}, {}).unpriced == ("writer",)
+    assert cost_of({}, prices).high == 0.0
 
 
 @pytest.mark.slow
@@ -418,10 +421,12 @@ def test_a_plan_above_the_most_that_it_may_cost_is_refused(quick: Path) -> None:
     free = make_plan(chosen, progress=Silent())
     Approved(free, 0.0).check_cost()
     prices = {"writer": Price(input_per_million=0.5, output_per_million=2.0)}
-    dear = free.model_copy(update={"cost": cost_of([USE], prices)})
+    dear = free.model_copy(update={"cost": cost_of({"writer": USE}, prices)})
     Approved(dear, 2.0).check_cost()
-    with pytest.raises(BudgetReached, match=r"may cost 2\.00 USD .at least 0\.50., more than the maximum of 1\.99"):
+    with pytest.raises(
+        BudgetReached, match=r"may cost 2\.00 USD .about 0\.80 is expected., more than the maximum of 1\.99"
+    ):
         build_inline(chosen, progress=Silent(), approved=Approved(dear, 1.99))
     assert [run.state for run in runs.list_runs(open_folder(quick / "store"))] == ["budget"]
     with pytest.raises(ConfigurationError, match="prices:"):
-        Approved(free.model_copy(update={"cost": cost_of([USE], {})}), 100.0).check_cost()
+        Approved(free.model_copy(update={"cost": cost_of({"writer": USE}, {})}), 100.0).check_cost()
