@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from indexmill.text.counted import counted
+from indexmill.text.counted import counted, range_text
 
 
 @pytest.mark.parametrize(
