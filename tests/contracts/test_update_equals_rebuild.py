@@ -160,7 +160,7 @@ def test_a_corpus_that_shrinks_to_nearly_nothing_and_comes_back(quick: Path, lef
 
 
 @pytest.mark.slow
-@settings(max_examples=60 if WHOLE else 16)
+@settings(max_examples=60 if WHOLE else 8)
 @example(first=2, nights=[[("add many", 0)], [("delete most", 0)], [("add many", 1)]])
 @example(first=8, nights=[[("add", 0)]])  # A shard falls apart; one half has the documents of the whole.
 @given(first=st.integers(min_value=1, max_value=40 if WHOLE else 10), nights=_NIGHTS)

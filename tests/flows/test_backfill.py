@@ -209,7 +209,7 @@ def test_a_killed_backfill_loses_no_finished_part(small: Expected, forks: Forks)
 
 @pytest.mark.slow
 def test_a_backfill_killed_at_many_boundaries(small: Expected, forks: Forks) -> None:
-    killed_everywhere(small, forks, 100 if WHOLE else 40)
+    killed_everywhere(small, forks, 100 if WHOLE else 20)
 
 
 @pytest.mark.slow

@@ -140,7 +140,7 @@ def test_forgetting_killed_at_a_boundary_is_finished_by_the_next(forks: Forks, c
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_forgetting_killed_at_every_boundary(forks: Forks, case: Case) -> None:
-    killed(forks, case, list(share(range(1, len(case.crossed) + 1), 8)))
+    killed(forks, case, list(share(range(1, len(case.crossed) + 1), 16)))
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_a_refresh_killed_at_a_boundary_leaves_the_old_version_or_the_new(forks:
 @pytest.mark.parametrize("job", ["first", "refresh"])
 def test_death_at_every_boundary(forks: Forks, job: str, request: pytest.FixtureRequest) -> None:
     chosen: Job = request.getfixturevalue(job)
-    killed_everywhere(forks, chosen, chosen.sample(len(chosen.crossed) // (1 if WHOLE else 12)))
+    killed_everywhere(forks, chosen, chosen.sample(len(chosen.crossed) // (1 if WHOLE else 24)))
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_many_kills_at_random_times(forks: Forks, job: str, request: pytest.Fixt
                 kept = complete_parts(root)
             ends_well(chosen, root)
             shutil.rmtree(root)
-            if kills >= (100 if WHOLE else 40):
+            if kills >= (100 if WHOLE else 20):
                 return
 
 

@@ -166,7 +166,7 @@ def test_a_plan_says_what_the_build_then_does(edits: list[_Edit], change: dict[s
 
 
 @pytest.mark.slow
-@hypothesis(max_examples=150 if WHOLE else 60)
+@hypothesis(max_examples=150 if WHOLE else 30)
 @given(EDITS, st.sampled_from(CHANGES), EDITS)
 def test_many_plans_say_what_the_build_then_does(edits: list[_Edit], change: dict[str, Any], more: list[_Edit]) -> None:
     held_to_the_build(edits, change, more)
