@@ -172,7 +172,7 @@ class Snapshot(Artifacts):
                 query_vectors = self._encoded(texts, query=True)
         else:
             query_vectors = vectors[chosen]
-        encode = self.encode_texts if vectors is None else None
+        encode = self.encode_texts if vectors is None or options.encode_names else None
         names_of_texts = [names[i] for i in chosen] if names else ()
         batch = QueryBatch(texts, query_vectors, encode, allowed, options.explain, names_of_texts, readable=readable)
         search_k = options.k if options.rerank is None else max(options.k, options.rerank_depth)

@@ -170,7 +170,7 @@ def question_batches(
         for first in range(0, len(questions), BATCH):
             batch = slice(first, first + BATCH)
             batch_vectors = vectors[batch] if uses[name] and vectors is not None else None
-            yield questions[batch], replace(methods[name], method=name, vectors=batch_vectors)
+            yield questions[batch], replace(methods[name], method=name, vectors=batch_vectors, encode_names=True)
 
     return batches
 

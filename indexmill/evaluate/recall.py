@@ -176,11 +176,11 @@ def evaluate(
 ) -> Evaluation:
     """Measure the evidence recall of each method (by default all that the snapshot has) on the questions.
 
-    vectors: the questions' vectors, ``(n_questions, d) float32``; computed if None. parameters: settings by method that
-    override the snapshot's, such as ``{"dense": {"title": 0.1}}``. tokens: keep hits of each question beyond the
-    largest k until they have this many tokens; changes neither recall nor time. options: the filter, reranker and
-    principals; gold documents that a filter excludes count as missed. By default the whole index is measured,
-    regardless of access control.
+    vectors: the questions' vectors, ``(n_questions, d) float32``; computed if None. Names that match no entity are
+    encoded in any case, as in a query. parameters: settings by method that override the snapshot's, such as
+    ``{"dense": {"title": 0.1}}``. tokens: keep hits of each question beyond the largest k until they have this many
+    tokens; changes neither recall nor time. options: the filter, reranker and principals; gold documents that a filter
+    excludes count as missed. By default the whole index is measured, regardless of access control.
     Raises BadInput for no questions, a k below 1, or settings that a method does not accept, FamilyNotFound for a
     method that the snapshot lacks.
     """
@@ -211,7 +211,7 @@ def evaluate(
     existing: set[str] = set()
     if snapshot.manifest.corpus.documents:  # an empty snapshot has no tables
         existing.update(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
-    options = replace(options or RetrievalOptions(principals=UNRESTRICTED), explain=False)
+    options = replace(options or RetrievalOptions(principals=UNRESTRICTED), explain=False, encode_names=True)
     return Evaluation(
         version=snapshot.version,
         methods={
@@ -258,7 +258,7 @@ def found_documents(
     vectors: the questions' vectors, ``(n_questions, d) float32``; None for a method that uses none.
     """
     uses_vectors = snapshot.retriever(method).uses_vectors
-    options = RetrievalOptions(method=method, explain=False, principals=UNRESTRICTED)
+    options = RetrievalOptions(method=method, explain=False, principals=UNRESTRICTED, encode_names=True)
     retrieve = _retrieve(snapshot, questions, vectors if uses_vectors else None, options)
     contexts = [hits for _, batch in _in_batches(retrieve, len(questions), k) for hits in batch]
     return [evidence_documents(hits)[:k] for hits in contexts]

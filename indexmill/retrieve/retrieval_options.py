@@ -33,6 +33,7 @@ class RetrievalKeywords(TypedDict, total=False):
     rerank_depth: int
     principals: Principals
     vectors: npt.ArrayLike | None
+    encode_names: bool
     names: Sequence[Sequence[str]] | None
 
 
@@ -51,7 +52,8 @@ class RetrievalOptions:
     principals: groups to read as, if the snapshot has access control (``access``). Documents those groups may not read
     are excluded. Without groups, only documents for everyone are searched; ``indexmill.UNRESTRICTED`` reads all.
     vectors: the questions' vectors, ``(n_questions, d) float32``, computed elsewhere with the snapshot's encoder, so
-    that no encoder is needed here. Names in a question that match no entity are then ignored: they cannot be encoded.
+    that no encoder is needed here. Names in a question that match no entity are then ignored, unless ``encode_names``
+    is True: the snapshot's encoder encodes them, as it does without ``vectors``.
     names: per question, the entities that the caller's recogniser found (``LlmRecogniser.question_names``), in addition
     to the names that occur in the question.
 
@@ -67,6 +69,7 @@ class RetrievalOptions:
     rerank_depth: int = 50
     principals: Principals = None
     vectors: npt.ArrayLike | None = None
+    encode_names: bool = False
     names: Sequence[Sequence[str]] | None = None
 
     def __post_init__(self) -> None:

@@ -60,7 +60,7 @@ class HighLevelElement:
     text: str
 
 
-_USUAL_SHARE = 0.3
+_USUAL_SHARE = 0.25
 """The usual number of communities that have an element, as a share of the maximum."""
 
 

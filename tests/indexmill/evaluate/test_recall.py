@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 import indexmill
-from indexmill import BadInput, FamilyNotFound, Snapshot
-from indexmill.evaluate.recall import Question, evaluate, read_questions
+from indexmill import BadInput, FamilyNotFound, Hit, Snapshot
+from indexmill.evaluate.recall import Question, evaluate, found_documents, read_questions
 from indexmill.results import recall
+from indexmill.retrieve.retrieval_options import RetrievalOptions
 from tests.indexmill.running import write_lines
 from tests.indexmill.small_snapshot import Text, publish
 
@@ -123,6 +124,21 @@ def test_the_clock_is_read_around_retrieval_and_encoding_apart(snapshot: Snapsho
     assert found.methods["dense"].milliseconds_per_question == 1000
     assert found.methods["dense"].encode_milliseconds_per_question == 1000
     assert next(ticks) == 4
+
+
+def test_names_are_encoded_as_in_a_query(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def retrieve_batch(questions: list[str], *, options: RetrievalOptions, **changes: object) -> list[list[Hit]]:
+        asked.append(options.encode_names)
+        return [[] for _ in questions]
+
+    monkeypatch.setattr(snapshot, "retrieve_batch", retrieve_batch)
+    questions = [Question("1", "Who paid for the bridge?", ("bridge",), "bridge")]
+    evaluate(snapshot, questions)
+    found_documents(snapshot, questions, "dense", 5, snapshot.encode(["Who paid for the bridge?"]))
+    assert len(asked) >= 2
+    assert all(asked)
 
 
 def test_what_cannot_be_evaluated_is_refused(snapshot: Snapshot) -> None:

@@ -201,6 +201,8 @@ def test_vectors_made_elsewhere_are_enough(snapshot: Snapshot, method: str) -> N
         # A name that no entity has is looked up by its vector only where there is an encoder.
         assert len(one) == len(other)
         assert np.isfinite([hit.score for hit in one]).all()
+    with_names = snapshot.retrieve_batch(known, method=method, k=5, vectors=vectors, encode_names=True)
+    assert with_names == snapshot.retrieve_batch(known, method=method, k=5)
 
 
 @pytest.mark.parametrize("absent", ["bm25", "community_tree", "heterograph", "lsh_tree", "tri_graph", "zoom_graph"])
