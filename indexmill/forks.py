@@ -72,12 +72,13 @@ class Lock:
 class _Loading(ContextDecorator):
     """``with LOADING:`` or ``@LOADING`` marks code that may import modules: a fork waits until the code has finished.
 
-    Any number of threads may load at the same time. A fork waits for all threads but its own; after PATIENCE seconds it
-    proceeds, so that a blocked thread cannot delay it forever.
+    Any number of threads may load at the same time. A fork waits for all threads but its own. It proceeds if no module
+    was imported for PATIENCE seconds, so that a blocked thread cannot delay it forever; on a busy machine, imports that
+    still advance may take much longer.
     """
 
     PATIENCE: ClassVar[float] = 10.0
-    """The maximum number of seconds that a fork waits."""
+    """The number of seconds without an import after which a fork waits no longer."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -100,7 +101,10 @@ class _Loading(ContextDecorator):
     def before_fork(self) -> None:
         """Wait until no other thread is loading, and block new loads until ``after_fork``."""
         self._changed.acquire()
-        self._changed.wait_for(lambda: not self._depths.keys() - {threading.get_ident()}, self.PATIENCE)
+        own, imported = threading.get_ident(), len(sys.modules)
+        while not self._changed.wait_for(lambda: not self._depths.keys() - {own}, self.PATIENCE):
+            if imported == (imported := len(sys.modules)):
+                break
 
     def after_fork(self) -> None:
         """Allow loads again, in the parent."""

@@ -335,3 +335,35 @@ assert peers[0] == peers[2] != peers[1], peers
 print("done")
 """,
     )
+
+
+@pytest.mark.slow
+def test_a_fork_waits_as_long_as_modules_are_imported() -> None:
+    """A busy machine takes long for an import, whose lock would stay locked in a child."""
+    run(
+        """
+import types
+from indexmill.forks import LOADING
+LOADING.PATIENCE = 1.0
+loading, ended = threading.Event(), []
+
+def load():
+    with LOADING:
+        loading.set()
+        for number in range(12):
+            time.sleep(0.25)
+            sys.modules[f"slowly imported {number}"] = types.ModuleType("slow")
+        ended.append(True)
+
+thread = threading.Thread(target=load)
+thread.start()
+loading.wait()
+
+def child():
+    assert ended, "the fork did not wait"
+
+forked(child)
+thread.join()
+print("done")
+""",
+    )

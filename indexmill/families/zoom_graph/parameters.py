@@ -21,6 +21,8 @@ class ZoomGraphParameters:
     kept: the share of these sentences that hits keep. temporal_width, temporal_share: the width and the share of the
     links between sentences of a document [sigma, omega].
     threshold: a question is linked to documents whose weight exceeds its mean by this many standard deviations.
+    relative_power: the weight of such a link is exp(similarity). If unrelated texts are similar, it is this power of
+    the relative similarity above theirs instead; 0 turns that off.
     scale: the denominator of a block's average weight: the number of its ``cells``, or of its stored ``links``.
     title_weight: the weight of the link between a document and its title's entity; links to other entities weigh 1.
     question_weight: the weight of links to entities, relative to links to documents.
@@ -45,6 +47,7 @@ class ZoomGraphParameters:
     temporal_width: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     temporal_share: Share = 0.5
     threshold: Finite = 3.0
+    relative_power: Weight = 4.0
     scale: Scale = "cells"
     title_weight: Weight = 16.0
     question_weight: Weight = 16.0
@@ -64,6 +67,7 @@ class ZoomGraphParameters:
 
 
 PAPER: Mapping[str, object] = {
+    "relative_power": 0.0,
     "title_weight": 1.0,
     "question_weight": 1.0,
     "look_ahead": 2.0,

@@ -7,6 +7,9 @@ the sentences that a hit keeps.
 
 Our choices where the paper is silent or ambiguous (figures: ``docs/measurements/zoom_graph.md``):
 
+- *Links to documents* weigh exp(similarity). Encoders that find unrelated texts similar (0.6 on average or more) would
+  give all links nearly the same weight: with them, similarity above that of unrelated texts counts, to the power
+  ``relative_power``.
 - *Incidence.* A document's title says what it is about: the title's entity is linked ``title_weight`` times as much.
 - *Look-ahead.* The question is linked to the entities that it names, and to entities in sentences that mention these:
   the sentences most similar to the open question pass their entities on, with the relative similarity to the power

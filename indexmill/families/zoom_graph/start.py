@@ -75,6 +75,8 @@ def question_links(graph: ZoomGraphArrays, scope: Scope, named: Named, similar: 
     setting = graph.parameters
     count, n = similar.products.shape
     asking, nodes, weights = _documents(similar, scope, setting.threshold)
+    if graph.centre is not None and setting.relative_power:
+        weights = _relative(graph, named, similar, asking, nodes) ** setting.relative_power
     total, links = sums(asking, weights, count), np.bincount(asking, minlength=count)
     weights = weights / averages(total, links, scope.count, setting.scale)[asking]
     if setting.entities and setting.question_links and scope.count and len(named.pairs):
@@ -111,6 +113,15 @@ def _documents(similar: Similarities, scope: Scope, threshold: float) -> tuple[R
     owners = np.arange(len(lists)).repeat([len(beyond) for beyond, _ in lists])
     link_weights = np.concatenate([np.empty(0), *(weights for _, weights in lists)])
     return owners, rows if some is None else some[rows], link_weights
+
+
+def _relative(graph: ZoomGraphArrays, named: Named, similar: Similarities, asking: Rows, nodes: Rows) -> Scores:
+    """Return the similarity of linked documents above that of unrelated texts, relative to the question's strongest."""
+    unrelated = graph.unrelated(named.vectors)
+    above = similar.products[asking, nodes].astype(np.float64) / UNIT - unrelated[asking]
+    strongest = similar.products.max(axis=1).astype(np.float64) / UNIT - unrelated
+    relative: Scores = np.maximum(above, LEAST) / np.maximum(strongest, LEAST)[asking]
+    return relative
 
 
 def _entities(graph: ZoomGraphArrays, scope: Scope, named: Named, similar: Similarities) -> tuple[Pairs, Scores]:
