@@ -20,6 +20,7 @@ from indexmill.families.zoom_graph.retriever import ZoomGraphReader, open_zoom_g
 from indexmill.families.zoom_graph.search import Zoomed, ZoomGraph
 from indexmill.families.zoom_graph.start import question_links, similarities
 from indexmill.retrieve.grid import SCALE
+from indexmill.retrieve.residual_query import LEAST
 from indexmill.retrieve.retrieval_method import QueryBatch
 from indexmill.snapshot import Snapshot
 from schemas.config import Configuration
@@ -105,7 +106,9 @@ def test_questions_that_follow_too_much_together_go_apart(snapshot: Snapshot, mo
     assert max(counts) > 1
 
 
-def test_an_encoder_whose_vectors_are_all_similar_links_the_same_entities(snapshot: Snapshot) -> None:
+def test_an_encoder_whose_vectors_are_all_similar_links_the_same_entities_and_weighs_documents_alike(
+    snapshot: Snapshot,
+) -> None:
     graph = open_zoom_graph(snapshot).with_parameters(open_share=0.0, nearest_name=2.0)
     units = [shard / np.linalg.norm(shard, axis=1, keepdims=True) for shard in graph.sentences]
     plain = replace(graph, sentences=units, centre=None)
@@ -117,12 +120,16 @@ def test_an_encoder_whose_vectors_are_all_similar_links_the_same_entities(snapsh
         common = np.full((len(vectors), 1), np.sqrt(0.7))
         return np.concatenate([np.sqrt(0.3) * vectors, common], axis=1).astype(np.float32)
 
-    def linked(graph: ZoomGraph, vectors: np.ndarray) -> dict[tuple[int, int], float]:
+    def links_of(graph: ZoomGraph, vectors: np.ndarray) -> dict[tuple[int, int], float]:
         scope, batch = Scope.of(graph, None), QueryBatch(asked, vectors)
         named = graph.names.find(graph.links(batch), vectors)
         links = question_links(graph, scope, named, similarities(graph, scope, named))
         ends = zip(links.questions.tolist(), links.nodes.tolist(), links.weights.tolist(), strict=True)
-        return {(asking, node): weight for asking, node, weight in ends if node >= len(graph.vectors)}
+        return {(asking, node): weight for asking, node, weight in ends}
+
+    def linked(graph: ZoomGraph, vectors: np.ndarray) -> dict[tuple[int, int], float]:
+        """The links to entities."""
+        return {ends: weight for ends, weight in links_of(graph, vectors).items() if ends[1] >= len(graph.vectors)}
 
     shifted = replace(
         plain,
@@ -134,6 +141,16 @@ def test_an_encoder_whose_vectors_are_all_similar_links_the_same_entities(snapsh
     assert len(linked(shifted, similar(vectors))) > len(expected) > len(asked) - len(ODD)
     centred = replace(shifted, centre=similar(np.zeros((1, vectors.shape[1])))[0])
     assert linked(centred, similar(vectors)) == pytest.approx(expected, rel=1e-2)
+
+    above = np.maximum(0.3 * vectors @ (plain.vectors / np.float32(SCALE)).T, LEAST)
+    weights = links_of(centred.with_parameters(threshold=1.0), similar(vectors))
+    documents = {ends: weight for ends, weight in weights.items() if ends[1] < len(graph.vectors)}
+    assert len(documents) > len(asked)
+    for asking in {asking for asking, _ in documents}:
+        of_one = {node: weight for (question, node), weight in documents.items() if question == asking}
+        relative = {node: (above[asking, node] / above[asking].max()) ** 4 for node in of_one}
+        strongest = max(of_one.values())
+        assert {node: weight / strongest for node, weight in of_one.items()} == pytest.approx(relative, rel=5e-2)
 
 
 @pytest.mark.slow
