@@ -27,9 +27,13 @@ from benchmarks.machine import argument_parser, describe_machine
 from benchmarks.protocol import DEPTHS, names
 from benchmarks.sets import SETS
 from indexmill.evaluate.recall import Question, evaluate, read_questions
+from indexmill.retrieve.retrieval_options import RetrievalOptions
+from indexmill.retrieve.rights import UNRESTRICTED
 from indexmill.snapshot import Snapshot
 
 Settings = Mapping[str, object]
+
+LIKE_QUERIES = RetrievalOptions(principals=UNRESTRICTED, encode_names=True)
 
 LEFT_OUT: Mapping[str, Mapping[str, Settings]] = {
     "bm25": {
@@ -134,7 +138,9 @@ def measure(snapshot: Snapshot, name: str, questions: Sequence[Question], tables
     vectors = snapshot.encode([one.question for one in questions])
 
     def recalls(method: str, settings: Settings) -> Recalls:
-        results = evaluate(snapshot, questions, [method], DEPTHS, vectors, parameters={method: settings})
+        results = evaluate(
+            snapshot, questions, [method], DEPTHS, vectors, parameters={method: settings}, options=LIKE_QUERIES
+        )
         return np.array([[SETS[name].measure(one, k) for k in DEPTHS] for one in results.methods[method].each])
 
     for method, table in tables.items():

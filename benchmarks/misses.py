@@ -93,7 +93,7 @@ def main() -> None:
         vectors = snapshot.encode(texts)
         tiles = graph.tiles(QueryBatch(texts, vectors, snapshot.encode), 1)
         answers = [retrieved for tile in tiles for retrieved in tile]
-        results = evaluate(snapshot, questions, [chosen.method], (chosen.k,), vectors).methods[chosen.method].each
+        results = evaluate(snapshot, questions, [chosen.method], (chosen.k,)).methods[chosen.method].each
         for question, vector, retrieved, result in zip(questions, vectors, answers, results, strict=True):
             for document, _ in result.missed(chosen.k):
                 cause = causes.cause(question, document, vector, retrieved)

@@ -97,7 +97,7 @@ def cost_page(order: Order) -> str | None:
     if rows:
         lines.append(table_of(["stage", "calls", "from the ledger", "tokens in", "tokens out", "cost"], rows))
     if plan is not None:
-        compared = [[name, _planned(figure["planned"]), str(figure["actual"])] for name, figure in _figures(plan)]
+        compared = [[name, _figure(figure["planned"]), _figure(figure["actual"])] for name, figure in _figures(plan)]
         lines += ["", "## Against the plan", "", table_of(["", "planned", "actual"], compared)]
     return "\n".join(lines)
 
@@ -131,7 +131,7 @@ def _figures(plan: Any) -> Sequence[tuple[str, dict[str, Any]]]:
     ]
 
 
-def _planned(value: Any) -> str:
+def _figure(value: Any) -> str:
     if isinstance(value, dict):
         return range_text(value["low"], value["high"], value.get("expected"))
-    return "" if value is None else str(value)
+    return "" if value is None else f"{value:,}"

@@ -144,6 +144,7 @@ class Snapshot(Artifacts):
             options.explain,
             options.where is None,
             options.vectors is None,
+            options.encode_names,
             options.rerank is None,
         )
         if kind in self._used_kinds:

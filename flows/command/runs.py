@@ -176,7 +176,7 @@ def described(run: Mapping[str, Any]) -> Iterator[str]:
         titles = [_COLUMNS[name] for name in shown]
         yield table(["stage", *titles], rows, right=titles, style=style_of(sys.stdout))
     if run["plan"]:
-        rows = [[name, _planned(figure["planned"]), figure["actual"]] for name, figure in run["plan"].items()]
+        rows = [[name, _figure(figure["planned"]), _figure(figure["actual"])] for name, figure in run["plan"].items()]
         yield table(["plan and outcome", "planned", "actual"], rows, right=("planned", "actual"))
 
 
@@ -193,7 +193,7 @@ def _numbers(counts: dict[str, Any], shown: Sequence[str]) -> list[str]:
     ]
 
 
-def _planned(value: Any) -> object:
+def _figure(value: Any) -> str:
     if isinstance(value, dict):
         return range_text(value["low"], value["high"], value.get("expected"))
-    return "" if value is None else value
+    return "" if value is None else f"{value:,}"

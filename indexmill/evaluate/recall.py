@@ -176,11 +176,12 @@ def evaluate(
 ) -> Evaluation:
     """Measure the evidence recall of each method (by default all that the snapshot has) on the questions.
 
-    vectors: the questions' vectors, ``(n_questions, d) float32``; computed if None. Names that match no entity are
-    encoded in any case, as in a query. parameters: settings by method that override the snapshot's, such as
-    ``{"dense": {"title": 0.1}}``. tokens: keep hits of each question beyond the largest k until they have this many
-    tokens; changes neither recall nor time. options: the filter, reranker and principals; gold documents that a filter
-    excludes count as missed. By default the whole index is measured, regardless of access control.
+    vectors: the questions' vectors, ``(n_questions, d) float32``; computed if None. Then names that match no entity are
+    encoded, too, as in a query, within the time of a retrieval. parameters: settings by method that override the
+    snapshot's, such as ``{"dense": {"title": 0.1}}``. tokens: keep hits of each question beyond the largest k until
+    they have this many tokens; changes neither recall nor time. options: the filter, reranker and principals; gold
+    documents that a filter excludes count as missed. By default the whole index is measured, regardless of access
+    control.
     Raises BadInput for no questions, a k below 1, or settings that a method does not accept, FamilyNotFound for a
     method that the snapshot lacks.
     """
@@ -202,6 +203,7 @@ def evaluate(
         )
     encoded_in = 0.0
     uses = {name: snapshot.retriever(name).with_parameters(settings.get(name, {})).uses_vectors for name in names}
+    encodes = vectors is None
     if vectors is None and any(uses.values()):
         snapshot.encode([questions[0].question])  # loads the encoder, so that no question's time includes it
         started = clock()
@@ -211,7 +213,8 @@ def evaluate(
     existing: set[str] = set()
     if snapshot.manifest.corpus.documents:  # an empty snapshot has no tables
         existing.update(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
-    options = replace(options or RetrievalOptions(principals=UNRESTRICTED), explain=False, encode_names=True)
+    options = replace(options or RetrievalOptions(principals=UNRESTRICTED), explain=False)
+    options = replace(options, encode_names=encodes or options.encode_names)
     return Evaluation(
         version=snapshot.version,
         methods={

@@ -51,6 +51,7 @@ class Forecast(Range):
 
     @classmethod
     def total(cls, forecasts: Iterable[Forecast]) -> Forecast:
+        """Return the sums of all bounds and of the expected numbers."""
         counted = list(forecasts)
         return cls(*(sum(getattr(number, name) for number in counted) for name in ("low", "high", "expected")))
 
@@ -97,7 +98,8 @@ class LlmUse:
         return (self.prompts.low + self.prompts.high) / 2 if self.guess is None else self.guess
 
     def scaled(self, factor: float) -> LlmUse:
-        """Return the use with the expected number of prompts multiplied; the bounds stay."""
+        """Return the use with the expected number of prompts multiplied, up to the upper bound; the bounds stay."""
+        factor = min(factor, self.prompts.high / self.expected_prompts) if self.expected_prompts else factor
         usual_input, usual_output = self.usual
         return replace(self, guess=factor * self.expected_prompts, usual=(factor * usual_input, factor * usual_output))
 

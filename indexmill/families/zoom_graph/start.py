@@ -119,7 +119,8 @@ def _relative(graph: ZoomGraphArrays, named: Named, similar: Similarities, askin
     """Return the similarity of linked documents above that of unrelated texts, relative to the question's strongest."""
     unrelated = graph.unrelated(named.vectors)
     above = similar.products[asking, nodes].astype(np.float64) / UNIT - unrelated[asking]
-    strongest = similar.products.max(axis=1).astype(np.float64) / UNIT - unrelated
+    strongest = np.zeros(len(unrelated))
+    np.maximum.at(strongest, asking, above)  # the most similar document is linked if any is
     relative: Scores = np.maximum(above, LEAST) / np.maximum(strongest, LEAST)[asking]
     return relative
 

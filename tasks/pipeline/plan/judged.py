@@ -97,7 +97,7 @@ def judge(uses: Iterable[LlmUse], rates: Mapping[str, Rate]) -> Judged:
         first = rates.get(use.tasks[0]) if use.tasks else None
         if first is None or first.answers < ENOUGH:
             calls += use.expected_prompts
-            usual += use.usual
+            usual += np.minimum(use.usual, most)
             unjudged += most
             continue
         for task in use.tasks:

@@ -8,7 +8,7 @@ the share of changed documents. The exponent, from 0 to 1, depends on the corpus
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -22,7 +22,7 @@ USUAL_EXPONENT = 0.5
 _RUNS = 20
 """The number of newest builds that are used."""
 
-_OTHERS = ("bytes_made", "documents_made", "parts_made", "vectors_made")
+_OTHERS = {"bytes", "documents", "parts", "vectors"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,6 @@ class PastTexts:
     texts: int
     written: int
 
-    @property
-    def exponent(self) -> float:
-        """The power of the share of changed documents that is the share of written texts; 1 if none was written."""
-        if not self.written:
-            return 1.0
-        return min(1.0, math.log(self.written / self.texts) / math.log(self.changed / self.documents))
-
 
 def past_texts(history: Iterable[StoredRun], stage: str) -> list[PastTexts]:
     """Return the counts of one stage in the newest successful builds, oldest first."""
@@ -48,22 +41,32 @@ def past_texts(history: Iterable[StoredRun], stage: str) -> list[PastTexts]:
     for run in history:
         stages = stage_counts(run)
         if run.end is not None and run.end.exit_code == 0 and {"ingest", "split", stage} <= stages.keys():
-            written, kept = _texts(stages[stage], "_made"), _texts(stages[stage], "_reused")
+            written, reused = _texts(stages[stage], "_made"), _texts(stages[stage], "_reused")
             documents, changed = stages["ingest"].get("documents", 0), stages["split"].get("documents_made", 0)
-            if documents and written + kept:
-                past.append(PastTexts(documents, changed, written + kept, written))
+            if documents and written + reused:
+                past.append(PastTexts(documents, changed, written + reused, written))
     return past[-_RUNS:]
 
 
-def expected_texts(past: list[PastTexts], documents: int, changed: int) -> float | None:
-    """Estimate how many texts a build writes with so many documents, some of them changed; None without past builds."""
+def expected_texts(past: Sequence[PastTexts], documents: int, changed: int) -> float | None:
+    """Estimate how many texts a build writes with so many documents, some of them changed; None without past builds.
+
+    The number of all texts per document is the largest that was counted, since a build does not count the texts of
+    parts that it reuses.
+    """
     if not past or not documents:
         return None
-    exponents = [one.exponent for one in past if 0 < one.changed < one.documents]
+    rate = max(build.texts / build.documents for build in past)
+    exponents = [
+        min(1.0, math.log(build.written / (rate * build.documents)) / math.log(build.changed / build.documents))
+        if build.written
+        else 1.0
+        for build in past
+        if 0 < build.changed < build.documents
+    ]
     share = min(1.0, changed / documents)
-    texts = past[-1].texts * documents / past[-1].documents
-    return texts * share ** median([USUAL_EXPONENT, *exponents]) if share else 0.0
+    return rate * documents * share ** median([USUAL_EXPONENT, *exponents]) if share else 0.0
 
 
 def _texts(counts: Mapping[str, Any], suffix: str) -> int:
-    return sum(number for name, number in counts.items() if name.endswith(suffix) and name not in _OTHERS)
+    return sum(n for name, n in counts.items() if name.endswith(suffix) and name.removesuffix(suffix) not in _OTHERS)

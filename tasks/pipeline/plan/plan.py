@@ -7,11 +7,11 @@ differ from those of the plan.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from operator import itemgetter
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import Field, JsonValue
 
 from indexmill.errors import BudgetReached, ConfigurationError, GateRefused
@@ -88,7 +88,7 @@ class Cost:
     """The price of all LLM calls. `models`: calls, tokens and bounds of each model, by name.
 
     low, high: bounds that hold for any answers. expected: an estimate. likely: a bound that the price is unlikely to
-    exceed; None if the ledger has too few answers for it. answers: the number of answers that gave both. unpriced:
+    exceed; None if the ledger has too few answers of a model. answers: the number of answers that gave both. unpriced:
     called models without a price, which the totals exclude.
     """
 
@@ -132,39 +132,39 @@ class Plan(Record):
         return {**self.model_dump(mode="json"), "vectors": self.parts.vectors_made}
 
 
-def cost_of(uses: Mapping[str, ModelUse], prices: Mapping[str, Price]) -> Cost:
-    """Compute the cost of models, by name, from prices per million tokens."""
+def cost_of(uses: Iterable[tuple[str, ModelUse]], prices: Mapping[str, Price]) -> Cost:
+    """Compute the cost of models, each with its name, from prices per million tokens."""
     models: dict[str, JsonValue] = {}
-    bounds = np.zeros(3)
+    low = high = expected = 0.0
     likely: float | None = 0.0
-    unpriced = []
-    for name, use in sorted(uses.items()):
+    answers, unpriced = 0, []
+    for name, use in sorted(uses, key=itemgetter(0)):
         price = prices.get(name)
-        inputs, outputs = use.input_tokens, use.output_tokens
         details: dict[str, JsonValue] = {kind: asdict(getattr(use, kind)) for kind in MEASURES}
         if price is not None:
-            cost = [
-                float(price_of(price, getattr(inputs, name), getattr(outputs, name)))
-                for name in ("low", "high", "expected")
-            ]
-            details["cost"] = dict(zip(("low", "high", "expected"), np.round(cost, 6).tolist(), strict=True))
-            bounds += cost
+            inputs, outputs = use.input_tokens, use.output_tokens
+            cost = {
+                bound: float(price_of(price, getattr(inputs, bound), getattr(outputs, bound)))
+                for bound in ("low", "high", "expected")
+            }
+            details["cost"] = {bound: round(amount, 6) for bound, amount in cost.items()}
+            low, high, expected = low + cost["low"], high + cost["high"], expected + cost["expected"]
+            answers += use.answers
             if likely is not None:
                 likely = None if use.likely is None else likely + float(price_of(price, *use.likely))
         elif use.calls.high:
             unpriced.append(name)
-        models[name] = details
+        models[name if name not in models else f"{name} (vectors)"] = details
     currency = next((price.currency for price in prices.values()), "USD")
-    low, high, expected = np.round(bounds, 6).tolist()
     return Cost(
         currency,
-        low=low,
-        high=high,
-        expected=expected,
+        low=round(low, 6),
+        high=round(high, 6),
+        expected=round(expected, 6),
         likely=None if likely is None else round(likely, 6),
-        answers=sum(use.answers for use in uses.values()),
+        answers=answers,
         models=models,
-        unpriced=tuple(unpriced),
+        unpriced=tuple(dict.fromkeys(unpriced)),
     )
 
 

@@ -99,7 +99,12 @@ class Planner(CorpusRun):
         why = causes_of(self.planned, unknown, self.parent, former, self.configuration, cold=self.cold)
         stages = {name: self._stage(name, why) for name in self.report.stages}
         past = list(history)
-        uses = [use for stage, uses in self._llm.items() for use in self._rewritten(stage, uses, stages[stage], past)]
+        documents = self._documents(corpus)
+        uses = [
+            use
+            for stage, uses in self._llm.items()
+            for use in self._rewritten(stage, uses, stages[stage], documents, past)
+        ]
         llm, encoder = model_uses(uses, self.store), self._vectors()
         work = {name: StageWork(stage.made, stage.vectors_made) for name, stage in stages.items()}
         return Plan(
@@ -111,7 +116,7 @@ class Planner(CorpusRun):
             ),
             settings=PlanSettings.of(settings_of(self)),
             publishes=self._publishes(),
-            documents=self._documents(corpus),
+            documents=documents,
             refused=corpus.refused,
             parts=PlanParts(
                 made=sum(stage.made for stage in stages.values()),
@@ -130,7 +135,7 @@ class Planner(CorpusRun):
             ),
             embed_calls=Forecast.total(use.calls for use in encoder.values()),
             embed_tokens=Forecast.total(use.input_tokens for use in encoder.values()),
-            cost=cost_of(llm | encoder, self.configuration.prices),
+            cost=cost_of([*llm.items(), *encoder.items()], self.configuration.prices),
             bytes=sizes_of(self.planned, why, self.store, self.parent, corpus.documents),
             seconds=seconds_of(past, work, self.configuration.embed.model_dump(mode="json"), workers),
             coverage=dict(self.report.coverage),
@@ -271,16 +276,24 @@ class Planner(CorpusRun):
         return [use.guessed(_GUESS) for use in uses] if guessed else uses
 
     def _rewritten(
-        self, stage: str, uses: Sequence[LlmUse], parts: PlanParts, history: Iterable[StoredRun]
+        self,
+        stage: str,
+        uses: Sequence[LlmUse],
+        parts: PlanParts,
+        documents: DocumentChanges,
+        history: Iterable[StoredRun],
     ) -> Iterable[LlmUse]:
-        """Return the model calls of a stage; if only documents changed, those expected from past builds."""
-        guessed = [use for use in uses if use.prompts.low < use.prompts.high]
-        prompts = sum(use.expected_prompts for use in guessed)
-        if not prompts or set(parts.causes) != {"corpus"}:
+        """Return the model calls of a stage; if documents changed and nothing else, those expected from past builds."""
+        changed = documents.added + documents.changed + documents.removed
+        known = sum(use.expected_prompts for use in uses if use.prompts.low == use.prompts.high)
+        guessed = sum(use.expected_prompts for use in uses) - known
+        if not (guessed and changed) or set(parts.causes) != {"corpus"}:
             return uses
-        changed = self.report.stages["split"].counts["documents_made"]
         texts = expected_texts(past_texts(history, stage), self.corpus.plan.documents, changed)
-        return uses if texts is None else [use.scaled(texts / prompts) if use in guessed else use for use in uses]
+        if texts is None:
+            return uses
+        factor = max(texts - known, 0.0) / guessed
+        return [use if use.prompts.low == use.prompts.high else use.scaled(factor) for use in uses]
 
     def _stage(self, name: str, why: list[Why | None]) -> PlanParts:
         report = self.report.stages[name]

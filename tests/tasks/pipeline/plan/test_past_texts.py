@@ -12,11 +12,11 @@ FIRST = PastTexts(documents=100, changed=100, texts=50, written=50)
 
 
 def night(number: int, documents: int, changed: int, code: int = 0, **reports: int) -> StoredRun:
-    counted = {"parts_made": 1, "seconds": 1.0}
+    counted = {"parts_made": 1, "parts_reused": 7, "seconds": 1.0}
     stages = {
         "ingest": {**counted, "documents": documents},
         "split": {**counted, "documents_made": changed},
-        "reports": {**counted, "bytes_made": 9, "vectors_made": 9, **reports},
+        "reports": {**counted, "bytes_made": 9, "vectors_made": 9, "vectors_reused": 9, **reports},
     }
     return run(number, 60.0, stages, code=code)
 
@@ -38,10 +38,16 @@ def test_no_more_texts_are_written_than_there_are() -> None:
 def test_the_nights_before_give_the_exponent() -> None:
     nights = [FIRST, *[PastTexts(documents=100, changed=1, texts=50, written=10)] * 3]
     assert expected_texts(nights, 100, 1) == pytest.approx(10)
-    unlike = [*nights, PastTexts(documents=100, changed=50, texts=60, written=60)]
-    assert expected_texts(unlike, 100, 1) == pytest.approx(60 * 0.2)
-    assert PastTexts(documents=100, changed=50, texts=60, written=0).exponent == 1
-    assert PastTexts(documents=100, changed=50, texts=60, written=1).exponent == 1
+    unlike = [*nights, PastTexts(documents=100, changed=50, texts=50, written=50)]
+    assert expected_texts(unlike, 100, 1) == pytest.approx(10)
+    for written in (0, 1):  # fewer than changed documents: the exponent is 1
+        few = PastTexts(documents=100, changed=50, texts=50, written=written)
+        assert expected_texts([FIRST, few, few], 100, 1) == pytest.approx(0.5)
+
+
+def test_texts_of_reused_parts_are_not_forgotten() -> None:
+    quiet = PastTexts(documents=100, changed=1, texts=3, written=1)  # it counts the texts of parts that it made
+    assert expected_texts([FIRST, quiet, quiet], 100, 1) == pytest.approx(50 * 0.02)
 
 
 def test_the_counts_come_from_the_reports_of_builds_that_ended_well() -> None:

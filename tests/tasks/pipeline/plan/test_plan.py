@@ -400,11 +400,13 @@ USE = ModelUse(
 @pytest.mark.slow
 def test_tokens_cost_what_the_table_says() -> None:
     prices = {"writer": Price(input_per_million=0.5, output_per_million=2.0, currency="EUR")}
-    cost = cost_of({"writer": USE}, prices)
+    cost = cost_of([("writer", USE)], prices)
     assert (cost.currency, cost.low, cost.high, cost.expected, cost.unpriced) == ("EUR", 0.5, 2.0, 0.8, ())
     assert cost.models["writer"]["calls"] == {"low": 2, "high": 5, "expected": 3}  # type: ignore[index, call-overload]
-    assert cost_of({"writer": USE}, {}).unpriced == ("writer",)
-    assert cost_of({}, prices).high == 0.0
+    assert cost_of([("writer", USE)], {}).unpriced == ("writer",)
+    both = cost_of([("writer", USE), ("writer", USE)], prices)  # an encoder of the same name
+    assert (both.high, len(both.models)) == (4.0, 2)
+    assert cost_of([], prices).high == 0.0
 
 
 @pytest.mark.slow
@@ -421,7 +423,7 @@ def test_a_plan_above_the_most_that_it_may_cost_is_refused(quick: Path) -> None:
     free = make_plan(chosen, progress=Silent())
     Approved(free, 0.0).check_cost()
     prices = {"writer": Price(input_per_million=0.5, output_per_million=2.0)}
-    dear = free.model_copy(update={"cost": cost_of({"writer": USE}, prices)})
+    dear = free.model_copy(update={"cost": cost_of([("writer", USE)], prices)})
     Approved(dear, 2.0).check_cost()
     with pytest.raises(
         BudgetReached, match=r"may cost 2\.00 USD .about 0\.80 is expected., more than the maximum of 1\.99"
@@ -429,4 +431,4 @@ def test_a_plan_above_the_most_that_it_may_cost_is_refused(quick: Path) -> None:
         build_inline(chosen, progress=Silent(), approved=Approved(dear, 1.99))
     assert [run.state for run in runs.list_runs(open_folder(quick / "store"))] == ["budget"]
     with pytest.raises(ConfigurationError, match="prices:"):
-        Approved(free.model_copy(update={"cost": cost_of({"writer": USE}, {})}), 100.0).check_cost()
+        Approved(free.model_copy(update={"cost": cost_of([("writer", USE)], {})}), 100.0).check_cost()
