@@ -101,8 +101,8 @@ class _Loading(ContextDecorator):
     def before_fork(self) -> None:
         """Wait until no other thread is loading, and block new loads until ``after_fork``."""
         self._changed.acquire()
-        own, imported = threading.get_ident(), len(sys.modules)
-        while not self._changed.wait_for(lambda: not self._depths.keys() - {own}, self.PATIENCE):
+        current, imported = threading.get_ident(), len(sys.modules)
+        while not self._changed.wait_for(lambda: not self._depths.keys() - {current}, self.PATIENCE):
             if imported == (imported := len(sys.modules)):
                 break
 

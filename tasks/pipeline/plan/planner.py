@@ -285,14 +285,14 @@ class Planner(CorpusRun):
     ) -> Iterable[LlmUse]:
         """Return the model calls of a stage; if documents changed and nothing else, those expected from past builds."""
         changed = documents.added + documents.changed + documents.removed
-        known = sum(use.expected_prompts for use in uses if use.prompts.low == use.prompts.high)
-        guessed = sum(use.expected_prompts for use in uses) - known
+        exact = sum(use.expected_prompts for use in uses if use.prompts.low == use.prompts.high)
+        guessed = sum(use.expected_prompts for use in uses) - exact
         if not (guessed and changed) or set(parts.causes) != {"corpus"}:
             return uses
         texts = expected_texts(past_texts(history, stage), self.corpus.plan.documents, changed)
         if texts is None:
             return uses
-        factor = max(texts - known, 0.0) / guessed
+        factor = max(texts - exact, 0.0) / guessed
         return [use if use.prompts.low == use.prompts.high else use.scaled(factor) for use in uses]
 
     def _stage(self, name: str, why: list[Why | None]) -> PlanParts:

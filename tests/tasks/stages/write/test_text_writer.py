@@ -58,11 +58,15 @@ def test_a_text_that_an_item_has_of_its_own_is_not_asked_for() -> None:
 
 def test_a_plan_of_items_that_are_not_known_has_bounds_with_and_without_repairs(store: FolderStore) -> None:
     writer = sayings("x" * 80)
-    items, sources = Range(2, 5), Range(100, 700)
-    (once,) = writer.planned_use(store, items, task="saying", source_tokens=sources, more=10, answer=30)
+    items, sources, usual = Range(2, 5), Range(100, 700), (3.0, 90.0)
+    (once,) = writer.planned_use(store, items, task="saying", source_tokens=sources, usual=usual, more=10, answer=30)
+    assert once.expected_prompts == 3
+    assert once.usual == (3 * (80 / 4 + 90), 3 * 30 / 3)
     assert (once.calls, once.prompts) == (items, items)
     assert once.input_tokens == Range(2 * 10 + 100, 5 * (40 + 10) + 700)
     assert once.output_tokens == Range(2, 5 * 30)
-    (twice,) = writer.planned_use(store, items, task="saying", source_tokens=sources, more=10, answer=30, times=2)
+    (twice,) = writer.planned_use(
+        store, items, task="saying", source_tokens=sources, usual=usual, more=10, answer=30, times=2
+    )
     assert twice.calls == Range(2, 10)
     assert twice.input_tokens == Range(120, 2 * (5 * (40 + 10 + 30) + 700))
