@@ -8,7 +8,7 @@ from typing import Any
 from flows.build_run import Order
 from flows.observe import message_of
 from indexmill.models.secrets import redacted
-from indexmill.text.counted import counted, range_text
+from indexmill.text.counted import counted, figure_text
 from indexmill.text.durations import duration
 from indexmill.text.printable import one_line
 from storage import runs
@@ -97,7 +97,9 @@ def cost_page(order: Order) -> str | None:
     if rows:
         lines.append(table_of(["stage", "calls", "from the ledger", "tokens in", "tokens out", "cost"], rows))
     if plan is not None:
-        compared = [[name, _figure(figure["planned"]), _figure(figure["actual"])] for name, figure in _figures(plan)]
+        compared = [
+            [name, figure_text(figure["planned"]), figure_text(figure["actual"])] for name, figure in _figures(plan)
+        ]
         lines += ["", "## Against the plan", "", table_of(["", "planned", "actual"], compared)]
     return "\n".join(lines)
 
@@ -129,9 +131,3 @@ def _figures(plan: Any) -> Sequence[tuple[str, dict[str, Any]]]:
         for name, figure in plan.items()
         if isinstance(figure, dict) and figure.keys() >= {"planned", "actual"}
     ]
-
-
-def _figure(value: Any) -> str:
-    if isinstance(value, dict):
-        return range_text(value["low"], value["high"], value.get("expected"))
-    return "" if value is None else f"{value:,}"

@@ -11,7 +11,7 @@ import click
 from flows.command.shared import print_result, quality_lines, store_of
 from indexmill.command.options import Options, common
 from indexmill.command.waiting import Waiting
-from indexmill.text.counted import byte_size, counted, range_text
+from indexmill.text.counted import byte_size, counted, figure_text
 from indexmill.text.durations import duration
 from indexmill.text.printable import one_line, printable
 from indexmill.text.terminal import PLAIN, TerminalStyle, columns_of, display_width, fitted, style_of
@@ -176,7 +176,10 @@ def described(run: Mapping[str, Any]) -> Iterator[str]:
         titles = [_COLUMNS[name] for name in shown]
         yield table(["stage", *titles], rows, right=titles, style=style_of(sys.stdout))
     if run["plan"]:
-        rows = [[name, _figure(figure["planned"]), _figure(figure["actual"])] for name, figure in run["plan"].items()]
+        rows = [
+            [name, figure_text(figure["planned"]), figure_text(figure["actual"])]
+            for name, figure in run["plan"].items()
+        ]
         yield table(["plan and outcome", "planned", "actual"], rows, right=("planned", "actual"))
 
 
@@ -191,9 +194,3 @@ def _numbers(counts: dict[str, Any], shown: Sequence[str]) -> list[str]:
         else f"{number:,}"
         for name, number in zip(shown, numbers, strict=True)
     ]
-
-
-def _figure(value: Any) -> str:
-    if isinstance(value, dict):
-        return range_text(value["low"], value["high"], value.get("expected"))
-    return "" if value is None else f"{value:,}"

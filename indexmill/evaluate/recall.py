@@ -203,7 +203,8 @@ def evaluate(
         )
     encoded_in = 0.0
     uses = {name: snapshot.retriever(name).with_parameters(settings.get(name, {})).uses_vectors for name in names}
-    encodes = vectors is None
+    options = options or RetrievalOptions(principals=UNRESTRICTED)
+    options = replace(options, explain=False, encode_names=vectors is None or options.encode_names)
     if vectors is None and any(uses.values()):
         snapshot.encode([questions[0].question])  # loads the encoder, so that no question's time includes it
         started = clock()
@@ -213,8 +214,6 @@ def evaluate(
     existing: set[str] = set()
     if snapshot.manifest.corpus.documents:  # an empty snapshot has no tables
         existing.update(snapshot.table("documents", columns=["document_id"]).column("document_id").to_pylist())
-    options = replace(options or RetrievalOptions(principals=UNRESTRICTED), explain=False)
-    options = replace(options, encode_names=encodes or options.encode_names)
     return Evaluation(
         version=snapshot.version,
         methods={

@@ -44,3 +44,12 @@ def range_text(low: float, high: float, expected: float | None = None) -> str:
         return f"{low:,}"
     bounds = f"{low:,} to {high:,}"
     return bounds if expected is None else f"about {expected:,} ({bounds})"
+
+
+def figure_text(figure: object) -> str:
+    """Format a figure of a run record: a number, a mapping with the arguments of ``range_text``, or None."""
+    if isinstance(figure, dict):
+        return range_text(figure["low"], figure["high"], figure.get("expected"))
+    if figure is None:
+        return ""
+    return f"{figure:,}" if isinstance(figure, int | float) else str(figure)

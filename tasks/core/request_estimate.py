@@ -17,7 +17,7 @@ from tasks.llm.ask import LlmAccess
 from tasks.llm.prompt_results import AskResult, PromptRefusal, stored_result
 
 _USUAL_BYTES, _USUAL_SHARE = 4, 3
-"""The UTF-8 bytes per token of a prompt, on average over languages and models; an answer's maximum by its length."""
+"""The UTF-8 bytes per token of a prompt; the ratio of the maximum of an answer to the length of a usual one."""
 
 
 class LedgerAnswers:

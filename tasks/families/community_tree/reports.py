@@ -269,8 +269,8 @@ def _relations(part: Part[ReportSettings]) -> dict[str, list[DescribedRelation]]
     return relations
 
 
-_USUAL_SHARE = 1 / 6
-"""The usual number of communities, as a share of the maximum."""
+_USUAL_COMMUNITIES, _USUAL_SOURCES = 1 / 6, 1 / 5
+"""The usual number of communities and tokens of their source texts, as shares of the maximum."""
 
 
 def estimate(part: Part[ReportSettings], expected: Expected) -> Estimate:
@@ -284,7 +284,7 @@ def estimate(part: Part[ReportSettings], expected: Expected) -> Estimate:
             rows.fresh,
             task=WRITER.task,
             source_tokens=source_tokens,
-            usual=(rows.fresh.high * _USUAL_SHARE, room / 5),
+            usual=(rows.fresh.high * _USUAL_COMMUNITIES, room * _USUAL_SOURCES),
             more=600,
             answer=most_output(tokens),
         )

@@ -60,8 +60,8 @@ class HighLevelElement:
     text: str
 
 
-_USUAL_SHARE = 0.25
-"""The usual number of communities that have an element, as a share of the maximum."""
+_USUAL_COMMUNITIES, _USUAL_SOURCES = 1 / 4, 1 / 8
+"""The usual number of communities with elements and tokens of their source texts, as shares of the maximum."""
 
 
 def most_output(writer: Mapping[str, Any]) -> int:
@@ -136,7 +136,7 @@ def estimate(part: Part[TextSettings], expected: Expected) -> Estimate:
         fresh,
         task=WRITER.task,
         source_tokens=Range(0, fresh.high * read),
-        usual=(fresh.high * _USUAL_SHARE, elements.writer["input_tokens"] / 8),
+        usual=(fresh.high * _USUAL_COMMUNITIES, elements.writer["input_tokens"] * _USUAL_SOURCES),
         more=1200,  # the schema, and the delimiters of the texts
         answer=most_output(elements.writer),
         times=2,  # an answer may need a repair

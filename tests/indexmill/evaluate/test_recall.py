@@ -127,18 +127,18 @@ def test_the_clock_is_read_around_retrieval_and_encoding_apart(snapshot: Snapsho
 
 
 def test_names_are_encoded_as_in_a_query(snapshot: Snapshot, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    encodes_names = []
 
     def retrieve_batch(questions: list[str], *, options: RetrievalOptions, **changes: object) -> list[list[Hit]]:
-        asked.append(options.encode_names)
+        encodes_names.append(options.encode_names)
         return [[] for _ in questions]
 
     monkeypatch.setattr(snapshot, "retrieve_batch", retrieve_batch)
     questions = [Question("1", "Who paid for the bridge?", ("bridge",), "bridge")]
     evaluate(snapshot, questions)
     found_documents(snapshot, questions, "dense", 5, snapshot.encode(["Who paid for the bridge?"]))
-    assert len(asked) >= 2
-    assert all(asked)
+    assert len(encodes_names) >= 2
+    assert all(encodes_names)
 
 
 def test_what_cannot_be_evaluated_is_refused(snapshot: Snapshot) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from indexmill.text.counted import counted, range_text
+from indexmill.text.counted import counted, figure_text, range_text
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,9 @@ def test_a_range_shows_its_bounds_and_what_is_expected() -> None:
     assert range_text(4, 1900) == "4 to 1,900"
     assert range_text(4, 1900, 20) == "about 20 (4 to 1,900)"
     assert range_text(0.1, 0.25, 0.15) == "about 0.15 (0.1 to 0.25)"
+
+
+def test_a_figure_of_a_record_is_a_number_a_range_or_nothing() -> None:
+    assert [figure_text(figure) for figure in (None, 0, 1345, 0.5, "damaged")] == ["", "0", "1,345", "0.5", "damaged"]
+    assert figure_text({"low": 4, "high": 1900}) == "4 to 1,900"
+    assert figure_text({"low": 4, "high": 1900, "expected": 20, "likely": 30}) == "about 20 (4 to 1,900)"

@@ -92,12 +92,12 @@ def test_what_is_expected_lies_within_the_bounds(tmp_path: Path) -> None:
     store = init_folder(tmp_path / "store")
     wide = use(Range(2, 4), "a", most=50)
     counted = LlmUse("encoder", Range.exactly(3), Range(10, 90), ZERO, counted=Range(40, 44))
-    found = model_uses([wide, wide, counted], store)
-    assert found["m"] == ModelUse(
+    uses = model_uses([wide, wide, counted], store)
+    assert uses["m"] == ModelUse(
         calls=Forecast(0, 16, 6),
         input_tokens=Forecast(0, 100, 100),
         output_tokens=Forecast(0, 100, 14),
         likely=None,
         answers=0,
     )
-    assert found["encoder"] == ModelUse(Forecast(3, 3, 3), Forecast(10, 90, 40), Forecast(0, 0, 0), (44, 0), 0)
+    assert uses["encoder"] == ModelUse(Forecast(3, 3, 3), Forecast(10, 90, 40), Forecast(0, 0, 0), (44, 0), 0)
