@@ -10,13 +10,10 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any
 
-from dask.system import CPU_COUNT
-from distributed import Client
 from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
@@ -25,24 +22,18 @@ from prefect.futures import PrefectFuture
 from prefect.settings import PREFECT_API_URL, PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY, temporary_settings
 from prefect.states import Cancelled, Completed, Failed
 
-from flows.build_run import BuildOutcome, OpenRun, Order
+from flows.build_run import BuildOutcome, Order
 from flows.cancellation import cancelled_by_prefect
-from flows.cluster import private_cluster, send_spans
-from flows.dask_executor import DaskExecutor
-from flows.lazy_cluster import LazyClusterExecutor
 from flows.prefect_artifacts import leave_artifacts, shown_progress
-from flows.process_executor import ProcessExecutor
-from flows.remote_cluster import LocalFilesExecutor, remote_cluster
 from flows.task_logs import LoggingProgress
+from flows.workers import carry_out
 from indexmill.errors import DiskFull, IndexmillError
 from indexmill.store.free_space import temporary_folder
-from indexmill.store.manifest import Manifest
 from indexmill.text.counted import counted
 from indexmill.text.printable import one_line
-from tasks.core.executor import Executor, StoppedError
+from tasks.core.executor import StoppedError
 from tasks.core.isolate import DocumentsFailed
 from tasks.core.step import Step
-from tasks.pipeline.backfill import backfill
 from tasks.pipeline.build import Build
 
 _FAILED = {2: "BadInput", 3: "Refused", 4: "BudgetReached", 6: "DiskFull"}
@@ -52,9 +43,6 @@ _SPANS = "PREFECT_CLOUD_ENABLE_ORCHESTRATION_TELEMETRY"
 
 _SIGNAL_SECONDS = 1.0
 """The maximum delay, in seconds, before a waiting run handles a signal."""
-
-_READERS = min(4, CPU_COUNT)
-"""The processes that read the corpus if workers cannot access it, on a machine that may be a small container."""
 
 
 def index(order: Order) -> BuildOutcome:
@@ -66,32 +54,7 @@ def index(order: Order) -> BuildOutcome:
         cancelled_by_prefect(order.interrupt),
         shown_progress(order, run.build) as order.progress,
     ):
-        build = run.build
-        run.watch(order.progress)
-        with _workers(order, build) as executor:
-            try:
-                manifest = _manifest(order, run, executor)
-            finally:
-                build.update_costs()  # while the scheduler that counts them exists
-            order.progress.doing("closing the workers")
-        order.progress.doing("publishing")
-        return run.finish(manifest)  # checks the gates, then commits
-
-
-def _manifest(order: Order, run: OpenRun, executor: Callable[[], Executor]) -> Manifest:
-    """Run the steps and return the manifest. If a step cannot process documents, all steps run again without them."""
-    build = run.build
-    while True:
-        build.executor = executor()
-        try:
-            with order.interrupt.stops(build):
-                runs = TaskRuns(build)
-                if order.waves is not None:
-                    return backfill(build, order.waves, runs.together, run.publish)
-                runs.together("", build.steps)
-                return build.manifest()
-        except DocumentsFailed as failed:
-            build.begin_again(failed)
+        return carry_out(order, run, lambda build: TaskRuns(build).together)
 
 
 def _wait(future: PrefectFuture[Any]) -> None:
@@ -164,45 +127,6 @@ class TaskRuns:
 
 def _never(*_: object) -> bool:
     return False
-
-
-@contextlib.contextmanager
-def _workers(order: Order, build: Build) -> Iterator[Callable[[], Executor]]:
-    """Yield a function that returns an executor for each attempt at the steps.
-
-    If the corpus files are those of the previous run, there is probably nothing to do, so workers start only for
-    the first call that needs one.
-    """
-    settings = order.configuration
-    dask = settings.run.dask
-    idle = dask.address is None and not (order.waves or build.parent is None or build.cold or build.expects_work())
-    with contextlib.ExitStack() as stack:
-
-        def client() -> Client:
-            order.progress.doing("starting workers")
-            if dask.address is None and dask.cluster is None:
-                places = () if settings.corpus is None else settings.corpus.places
-                cluster = private_cluster(settings.run.workers, settings.store, settings.endpoints, places)
-            else:
-                cluster = remote_cluster(dask, settings.store, settings.run.workers, order.progress.warn)
-            connected = stack.enter_context(cluster)
-            stack.callback(send_spans, connected)
-            return connected
-
-        def executor(client: Client) -> Executor:
-            there = DaskExecutor(client, dask.patience_seconds)
-            if isinstance(settings.store, Path) or (dask.address is None and dask.cluster is None):
-                return there
-            return LocalFilesExecutor(there, stack.enter_context(ProcessExecutor(_READERS)))
-
-        def started() -> Executor:
-            return executor(client())
-
-        if idle:
-            yield lambda: LazyClusterExecutor(started)
-        else:
-            connected = client()
-            yield lambda: executor(connected)
 
 
 def state_of(error: BaseException, build: Build | None = None) -> State[Any] | None:

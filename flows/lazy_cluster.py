@@ -1,8 +1,10 @@
-"""An executor for runs that probably have nothing to do."""
+"""An executor for runs that probably have little to do."""
 
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -13,10 +15,13 @@ from tasks.llm.quota import Quota, RunQuota
 
 
 class LazyClusterExecutor:
-    """Runs light calls in this process. The first heavy call starts the workers' executor for all later calls."""
+    """Runs light calls in this process, and heavy ones for `seconds`; then starts the workers' executor for the rest.
 
-    def __init__(self, start: Callable[[], Executor]) -> None:
-        self._start = start
+    Calls to a language model start the workers at once, which send requests in parallel.
+    """
+
+    def __init__(self, start: Callable[[], Executor], seconds: float = 0.0) -> None:
+        self._start, self._seconds = start, seconds
         self._here = InlineExecutor()
         self._there: Executor | None = None
         self._limits: dict[str, CallLimits] = {}  # by run: limits of quotas requested before there were workers
@@ -25,9 +30,19 @@ class LazyClusterExecutor:
 
     def run(self, calls: Iterable[Call], **options: Any) -> Iterator[tuple[Call, Any]]:
         """Run each call here or on workers; see `tasks.core.executor.Executor`."""
-        listed = list(calls)
-        here = self._there is None and all(call.light for call in listed)
-        yield from (self._here if here else self._workers()).run(listed, **options)
+        queue = deque(calls)
+        while queue and self._there is None and self._runs_here(queue):
+            call, began = queue.popleft(), time.monotonic()
+            results = list(self._here.run([call], **options))
+            if not call.light:
+                self._seconds -= time.monotonic() - began
+            yield from results
+        if queue:
+            yield from self._workers().run(queue, **options)
+
+    def _runs_here(self, calls: Iterable[Call]) -> bool:
+        heavy = [call for call in calls if not call.light]
+        return not heavy or (self._seconds > 0 and not any(call.asks for call in heavy))
 
     def stop(self, *, at_once: bool = True) -> None:
         self._stopped = True

@@ -1,22 +1,30 @@
-"""A build as commands run it: the flow of `flows.build`, in this process, with a Prefect server.
+"""A build as commands run it: as a flow on the Prefect server of `PREFECT_API_URL`, or without one that users see.
 
-The server is that of `PREFECT_API_URL`, or a private one that no other user can access.
+Then a small refresh runs its steps in this process, one after the other. Anything larger is the flow of `flows.build`
+with a private server.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Unpack
 
-from flows.build_run import BuildOptions, BuildOutcome, Order
+from flows.build_run import BuildOptions, BuildOutcome, OpenRun, Order
 from flows.interrupt import Interrupt
 from flows.prefect_server import answers, private_prefect
 from flows.run_log import logged
+from flows.workers import Together, carry_out
 from schemas.config import Configuration
 from tasks.core.report import Progress
+from tasks.core.step import Step
 from tasks.pipeline.backfill import Waves
+from tasks.pipeline.build import Build
 
 _CONSOLE = "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"
+
+_HERE_SECONDS = 10.0
+"""Seconds of work after which a small refresh starts workers: about the processor time that starting them takes."""
 
 
 def build_under_prefect(
@@ -28,7 +36,7 @@ def build_under_prefect(
 ) -> BuildOutcome:
     """Bring the store of a configuration up to date with its corpus; raises the error of a build that does not commit.
 
-    waves: the waves of a backfill. With a private server, preflight checks run before the server and the workers start.
+    waves: the waves of a backfill. Without a server of users, preflight checks run before anything is started.
     """
     command = "build" if waves is None else "backfill"
     with logged(command, configuration, progress) as log:
@@ -55,14 +63,37 @@ def _build(order: Order) -> BuildOutcome:
             progress.warn(f"the Prefect server at {url} does not answer: it does not show this run")
         order.private = True
         progress.doing("checking the store and the corpus")
-        with order.open(), private_prefect(order.configuration.endpoints, progress.warn) as server:
-            progress.doing("loading Prefect and Dask")
-            from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+        with order.open() as run:
+            if order.waves is None and dask.address is dask.cluster is None and run.build.expects_little():
+                return _run_here(order, run)
+            return _run_with_private_server(order)
 
-            from flows.build import run_in_flow  # while the server starts
 
-            progress.doing("waiting for the Prefect server of this run to start")
-            server.wait()
-            progress.doing("beginning the flow run")
-            with temporary_settings({PREFECT_API_URL: server.url, PREFECT_API_AUTH_STRING: server.password}):
-                return run_in_flow(order)
+def _run_here(order: Order, run: OpenRun) -> BuildOutcome:
+    """Run the steps one after the other, with one thread for native code, as workers have."""
+    from threadpoolctl import threadpool_limits
+
+    def together(build: Build) -> Together:
+        def in_order(title: str, steps: Sequence[Step]) -> None:
+            for step in steps:
+                step.run(build)
+
+        return in_order
+
+    with threadpool_limits(1):
+        return carry_out(order, run, together, here_seconds=_HERE_SECONDS)
+
+
+def _run_with_private_server(order: Order) -> BuildOutcome:
+    progress = order.progress
+    with private_prefect(order.configuration.endpoints, progress.warn) as server:
+        progress.doing("loading Prefect and Dask")
+        from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+
+        from flows.build import run_in_flow  # while the server starts
+
+        progress.doing("waiting for the Prefect server of this run to start")
+        server.wait()
+        progress.doing("beginning the flow run")
+        with temporary_settings({PREFECT_API_URL: server.url, PREFECT_API_AUTH_STRING: server.password}):
+            return run_in_flow(order)

@@ -259,6 +259,12 @@ def ended_well(store: Store, run_id: str) -> bool:
     return ended is not None and ended.exit_code == 0
 
 
+def last_ended_well(store: Store, before: str) -> bool:
+    """Return True if the newest run that started before the run `before` ended with exit code 0."""
+    earlier = [run_id for run_id in _by_run(store) if run_id < before]
+    return bool(earlier) and ended_well(store, earlier[-1])
+
+
 def may_have_replaced(store: Store, ref: Ref) -> bool:
     """Return True if receipts of a version's parts may have other outputs than the version's lineage.
 

@@ -10,7 +10,7 @@ from typing import Any
 from indexmill.store.canonical import canonical_json, digest_of
 from indexmill.store.layout import poison_prefix
 from schemas.config import EmbedSettings
-from storage import poison
+from storage import poison, runs
 from tasks.core import encoder
 from tasks.core.encoder import OpenedEncoder, endpoint_fingerprint, fingerprint_of
 from tasks.core.environment import code_digest, environment_fingerprint
@@ -63,6 +63,21 @@ class CorpusRun(BaseRun, PartRunner):
         which lists the files.
         """
         return self.corpus.expects_work
+
+    def expects_little(self) -> bool:
+        """Return True if the run probably changes little: same settings and software, and small files to read.
+
+        False after a run that did not end well, since a document may have ended its process. Call `preflight` first.
+        """
+        manifest = None if self.parent is None else self.parent.manifest
+        return (
+            manifest is not None
+            and not self.cold
+            and manifest.configuration == self.configuration.published()
+            and manifest.environment == environment_fingerprint()
+            and self.corpus.has_little_to_read
+            and runs.last_ended_well(self.store, self.run_id)
+        )
 
     @property
     def labels(self) -> list[str]:

@@ -47,6 +47,7 @@ from tasks.stages.ingest.refused import (
     unread_files,
 )
 from tasks.stages.ingest.source_files import (
+    LITTLE_BYTES,
     RECORDS,
     PassedOver,
     SourceFile,
@@ -54,6 +55,7 @@ from tasks.stages.ingest.source_files import (
     batches,
     digest_of_files,
     is_quick,
+    read_bytes,
 )
 
 
@@ -180,6 +182,14 @@ class RunCorpus:
         if self._sources is not None and self._is_unchanged(self._sources):
             return False
         return runs.saw_other_files(self._runner.store, self._runner.report.corpus_files)
+
+    @property
+    def has_little_to_read(self) -> bool:
+        """Whether the files that may have changed since the last version are few megabytes; a quick check."""
+        if self._sources is None or self._previous is None:
+            return False
+        unchanged = set(self._unchanged)
+        return sum(read_bytes(file) for file in self._sources.files if file.name not in unchanged) <= LITTLE_BYTES
 
     @property
     def _settings(self) -> CorpusSettings:

@@ -47,7 +47,7 @@ def chosen(tmp_path: Path) -> Iterator[dict[str, object]]:
 def test_a_night_without_a_change_starts_no_worker(
     chosen: dict[str, object], touched: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flows.build.private_cluster", fail)
+    monkeypatch.setattr("flows.cluster.private_cluster", fail)
     if touched:
         write_corpus(tmp_path / "corpus.jsonl", documents(24))
     outcome = run_in_flow(Order(Configuration.model_validate(chosen), Silent()))
@@ -66,7 +66,7 @@ def test_a_night_without_a_question_to_a_language_model_starts_no_worker(
         asking = children.settings(tmp_path / "store", corpus, llm=llm)
         children.build(asking)
         asked = len(server.chats)
-        monkeypatch.setattr("flows.build.private_cluster", fail)
+        monkeypatch.setattr("flows.cluster.private_cluster", fail)
         outcome = run_in_flow(Order(Configuration.model_validate(asking), Silent()))
     assert (outcome.published, outcome.parts_made) == (False, 0)
     assert len(server.chats) == asked > 0
