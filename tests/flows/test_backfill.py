@@ -29,7 +29,7 @@ from tasks.pipeline.backfill import Waves, backfill, phases
 from tasks.pipeline.build import Build
 from tasks.registry import enabled_steps
 from tests.corpora import documents, write_corpus
-from tests.deep import WHOLE
+from tests.deep import WHOLE, share
 from tests.flows.children import Forks, build, settings
 from tests.flows.commands import command, write_settings
 from tests.flows.readers import answers, complete_parts
@@ -159,7 +159,7 @@ def test_waves_are_told_with_their_pace_and_those_that_were_done(expected: Expec
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("after", [1, 2, 4, 2 + len(STAGES), 2 + len(STAGES) * 3 // 2, 2 + len(STAGES) * 3])
+@pytest.mark.parametrize("after", share([1, 2, 4, 2 + len(STAGES), 2 + len(STAGES) * 3 // 2, 2 + len(STAGES) * 3], 2))
 def test_a_stopped_backfill_goes_on_and_so_does_a_build(expected: Expected, after: int) -> None:
     for name, going_on in (("filled", lambda chosen: filled(chosen, Waves(2))), ("built", build)):
         chosen = expected.settings(f"stopped-{after}-{name}")
@@ -203,13 +203,8 @@ def killed_everywhere(small: Expected, forks: Forks, points: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_backfill_loses_no_finished_part(small: Expected, forks: Forks) -> None:
-    killed_everywhere(small, forks, 3)
-
-
-@pytest.mark.slow
-def test_a_backfill_killed_at_many_boundaries(small: Expected, forks: Forks) -> None:
-    killed_everywhere(small, forks, 100 if WHOLE else 20)
+def test_a_backfill_killed_at_many_boundaries_loses_no_finished_part(small: Expected, forks: Forks) -> None:
+    killed_everywhere(small, forks, 100 if WHOLE else 12)
 
 
 @pytest.mark.slow

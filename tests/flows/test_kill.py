@@ -147,16 +147,6 @@ def test_a_build_of_two_shards_crosses_hundreds_of_boundaries(first: Job, refres
 
 
 @pytest.mark.slow
-def test_a_build_killed_at_a_boundary_is_finished_by_the_next(forks: Forks, first: Job) -> None:
-    killed_everywhere(forks, first, first.sample(8))
-
-
-@pytest.mark.slow
-def test_a_refresh_killed_at_a_boundary_leaves_the_old_version_or_the_new(forks: Forks, refresh: Job) -> None:
-    killed_everywhere(forks, refresh, refresh.sample(5))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("job", ["first", "refresh"])
 def test_death_at_every_boundary(forks: Forks, job: str, request: pytest.FixtureRequest) -> None:
     chosen: Job = request.getfixturevalue(job)
@@ -218,21 +208,15 @@ def failing(forks: Forks, job: Job, boundaries: list[int], mode: str) -> list[En
 
 
 @pytest.mark.end_to_end
-@pytest.mark.parametrize(
-    "mode",
-    [
-        "enospc",
-        *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("torn", "eio", "short", "erofs", "eacces", "full")),
-    ],
-)
-def test_a_failing_disk_loses_nothing_and_says_what_to_do(forks: Forks, first: Job, refresh: Job, mode: str) -> None:
-    job = refresh if mode in ("short", "eio") else first
-    total = len(job.crossed)
-    ends = failing(forks, job, [2, total // 3, total // 2, job.commit[1]], mode)
-    assert mode == "torn" or any(ended.code for ended in ends)
+def test_a_failing_disk_loses_nothing_and_says_what_to_do(forks: Forks, first: Job) -> None:
+    total = len(first.crossed)
+    ends = failing(forks, first, [2, total // 3, total // 2, first.commit[1]], "enospc")
+    assert any(ended.code for ended in ends)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["torn", "short", "enospc", "eio", "erofs", "eacces", "full"])
-def test_a_failing_disk_at_many_boundaries(forks: Forks, first: Job, mode: str) -> None:
-    failing(forks, first, first.sample(len(first.crossed) // (3 if WHOLE else 40)), mode)
+def test_a_failing_disk_at_many_boundaries(forks: Forks, first: Job, refresh: Job, mode: str) -> None:
+    job = refresh if mode in ("short", "eio") else first
+    ends = failing(forks, job, job.sample(len(job.crossed) // (3 if WHOLE else 60)), mode)
+    assert mode == "torn" or any(ended.code for ended in ends)

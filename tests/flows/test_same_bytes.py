@@ -14,6 +14,7 @@ import pytest
 import indexmill
 from flows.build_run import BuildOutcome
 from tests.corpora import Documents, documents, write_corpus
+from tests.deep import WHOLE
 from tests.flows.children import Ended, Forks, build, settings
 from tests.paths import ROOT
 
@@ -176,16 +177,10 @@ REAL: dict[str, Any] = {"embed": {"model": "all-MiniLM-L6-v2"}, "shards": {"docu
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_the_real_encoder_makes_the_same_bytes(forks: tuple[Forks, Forks], tmp_path: Path) -> None:
-    update_equals_rebuild(sample(12), tmp_path, forks, 2, **REAL)
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("sentences", ["pooled", "separate"])
-def test_the_real_encoder_makes_the_same_bytes_of_the_whole_sample(
-    forks: tuple[Forks, Forks], tmp_path: Path, sentences: str
+@pytest.mark.parametrize(("sentences", "count"), [("pooled", None), ("separate", None if WHOLE else 12)])
+def test_the_real_encoder_makes_the_same_bytes(
+    forks: tuple[Forks, Forks], tmp_path: Path, sentences: str, count: int | None
 ) -> None:
     chosen = REAL | {"embed": {"model": "all-MiniLM-L6-v2", "sentences": sentences}}
-    update_equals_rebuild(sample(), tmp_path, forks, 2, **chosen)
+    update_equals_rebuild(sample(count), tmp_path, forks, 2, **chosen)

@@ -25,7 +25,7 @@ import pytest
 
 from tasks.stages.ingest import scan_process
 from tests.corpora import Documents, documents, write_corpus
-from tests.deep import share
+from tests.deep import WHOLE
 from tests.flows.children import SMALL_TREE, Forks, build, settings
 from tests.flows.postgres import database
 from tests.flows.readers import whole_versions
@@ -367,28 +367,15 @@ class Disturbed:
 KINDS = ["sqlite", "postgres", "git", "bucket", "feed"]
 
 
-def held_against_death(kind: str, count: int | None) -> None:
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", KINDS)
+def test_death_at_many_boundaries_neither_loses_nor_doubles_a_change(kind: str) -> None:
     with quick_folder() as folder, kept(kind, folder) as place, Forks() as forks:
         job = Disturbed(forks, place, folder)
-        boundaries = (
-            job.sample(count) if count else share(range(1, len(job.crossed) + 1), 6 * len(KINDS), KINDS.index(kind))
-        )
-        stores = job.kill(boundaries)
+        stores = job.kill(job.sample(len(job.crossed) if WHOLE else 4))
         place.change(job.later)
         for store in stores:  # the cursor of the version counts, not that of a build that died
             made = build(job.settings(store))
             assert (made.version, made.manifest) == (3, job.manifests[3]), store.name
             assert whole_versions(store, job.manifests) == 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["sqlite", pytest.param("feed", marks=pytest.mark.slow)])
-def test_a_build_killed_at_a_boundary_neither_loses_nor_doubles_a_change(kind: str) -> None:
-    held_against_death(kind, 2)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-@pytest.mark.parametrize("kind", KINDS)
-def test_death_at_every_boundary_neither_loses_nor_doubles_a_change(kind: str) -> None:
-    held_against_death(kind, None)
