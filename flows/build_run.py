@@ -37,7 +37,7 @@ from tasks.core.executor import Executor, InlineExecutor
 from tasks.core.part_runner import Parent
 from tasks.core.report import Progress, RecordedWarnings
 from tasks.core.step import Step
-from tasks.pipeline.backfill import Waves, backfill
+from tasks.pipeline.backfill import Together, Waves, backfill
 from tasks.pipeline.build import Build
 from tasks.pipeline.context import with_context
 from tasks.pipeline.gates import refuse_quality
@@ -349,14 +349,20 @@ def backfill_inline(
 ) -> BuildOutcome:
     """Backfill in this process alone, like `build_inline`."""
 
-    def together(build: Build, steps: Sequence[Step]) -> None:
+    def stages(build: Build, publish: Publish) -> Manifest:
+        return backfill(build, waves, one_by_one(build), publish)
+
+    return run_stages("backfill", configuration, InlineExecutor(), stages, progress=progress, **options)
+
+
+def one_by_one(build: Build) -> Together:
+    """Return a function that runs steps of a build in their order."""
+
+    def together(_: str, steps: Sequence[Step]) -> None:
         for step in steps:
             step.run(build)
 
-    def stages(build: Build, publish: Publish) -> Manifest:
-        return backfill(build, waves, lambda _, steps: together(build, steps), publish)
-
-    return run_stages("backfill", configuration, InlineExecutor(), stages, progress=progress, **options)
+    return together
 
 
 def parent_of(store: Store, progress: Progress) -> Parent | None:

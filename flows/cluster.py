@@ -26,7 +26,7 @@ from indexmill.errors import IndexmillError
 from schemas.config import EndpointSettings
 from schemas.sources import SourceSettings
 from storage.write_errors import check_room
-from tasks.core.process_environment import secret_variables, worker_environment
+from tasks.core.process_environment import ONE_THREAD, secret_variables, worker_environment
 
 _T = TypeVar("_T")
 
@@ -57,9 +57,7 @@ _SETTINGS: dict[str, Any] = {
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
     "distributed.nanny.pre-spawn-environ": {
-        "OMP_NUM_THREADS": "1",  # native code of each worker has one core
-        "OPENBLAS_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
+        **ONE_THREAD,  # native code of each worker has one core
         "PYTHONSAFEPATH": "1",  # a worker would import from the current folder first
     },
 }

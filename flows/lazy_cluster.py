@@ -31,18 +31,17 @@ class LazyClusterExecutor:
     def run(self, calls: Iterable[Call], **options: Any) -> Iterator[tuple[Call, Any]]:
         """Run each call here or on workers; see `tasks.core.executor.Executor`."""
         queue = deque(calls)
-        while queue and self._there is None and self._runs_here(queue):
+        heavy = sum(not call.light for call in queue)
+        asks = any(call.asks for call in queue)
+        while queue and self._there is None and (not heavy or (self._seconds > 0 and not asks)):
             call, began = queue.popleft(), time.monotonic()
+            heavy -= not call.light
             results = list(self._here.run([call], **options))
             if not call.light:
                 self._seconds -= time.monotonic() - began
             yield from results
         if queue:
             yield from self._workers().run(queue, **options)
-
-    def _runs_here(self, calls: Iterable[Call]) -> bool:
-        heavy = [call for call in calls if not call.light]
-        return not heavy or (self._seconds > 0 and not any(call.asks for call in heavy))
 
     def stop(self, *, at_once: bool = True) -> None:
         self._stopped = True

@@ -1,25 +1,23 @@
-"""A build as commands run it: as a flow on the Prefect server of `PREFECT_API_URL`, or without one that users see.
+"""A build as commands run it: as a flow on the Prefect server of `PREFECT_API_URL`.
 
-Then a small refresh runs its steps in this process, one after the other. Anything larger is the flow of `flows.build`
-with a private server.
+Without it, a small refresh runs its steps in this process, one after the other; anything larger is a flow on a private
+server, which no other user can access.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Unpack
 
-from flows.build_run import BuildOptions, BuildOutcome, OpenRun, Order
+from flows.build_run import BuildOptions, BuildOutcome, OpenRun, Order, one_by_one
 from flows.interrupt import Interrupt
 from flows.prefect_server import answers, private_prefect
 from flows.run_log import logged
-from flows.workers import Together, carry_out
+from flows.workers import carry_out
 from schemas.config import Configuration
+from tasks.core.process_environment import ONE_THREAD, variables_set
 from tasks.core.report import Progress
-from tasks.core.step import Step
 from tasks.pipeline.backfill import Waves
-from tasks.pipeline.build import Build
 
 _CONSOLE = "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"
 
@@ -36,7 +34,7 @@ def build_under_prefect(
 ) -> BuildOutcome:
     """Bring the store of a configuration up to date with its corpus; raises the error of a build that does not commit.
 
-    waves: the waves of a backfill. Without a server of users, preflight checks run before anything is started.
+    waves: the waves of a backfill. Without `PREFECT_API_URL`, preflight checks run before a server or workers start.
     """
     command = "build" if waves is None else "backfill"
     with logged(command, configuration, progress) as log:
@@ -64,7 +62,8 @@ def _build(order: Order) -> BuildOutcome:
         order.private = True
         progress.doing("checking the store and the corpus")
         with order.open() as run:
-            if order.waves is None and dask.address is dask.cluster is None and run.build.expects_little():
+            own_workers = dask.address is None and dask.cluster is None
+            if order.waves is None and own_workers and run.build.expects_small_refresh():
                 return _run_here(order, run)
             return _run_with_private_server(order)
 
@@ -73,15 +72,8 @@ def _run_here(order: Order, run: OpenRun) -> BuildOutcome:
     """Run the steps one after the other, with one thread for native code, as workers have."""
     from threadpoolctl import threadpool_limits
 
-    def together(build: Build) -> Together:
-        def in_order(title: str, steps: Sequence[Step]) -> None:
-            for step in steps:
-                step.run(build)
-
-        return in_order
-
-    with threadpool_limits(1):
-        return carry_out(order, run, together, here_seconds=_HERE_SECONDS)
+    with threadpool_limits(1), variables_set(ONE_THREAD):  # libraries that are loaded, and those to come
+        return carry_out(order, run, one_by_one, here_seconds=_HERE_SECONDS)
 
 
 def _run_with_private_server(order: Order) -> BuildOutcome:

@@ -30,7 +30,7 @@ from flows.server_database import keep_database, take_database
 from indexmill.errors import IndexmillError
 from schemas.config import EndpointSettings
 from storage.write_errors import check_room
-from tasks.core.process_environment import secret_variables, without
+from tasks.core.process_environment import secret_variables, variables_set, without
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 120.0
@@ -198,14 +198,8 @@ def private_prefect(
             _server = PrivateServer(endpoints, warn)
             atexit.register(_server.close)
         server = _server
-    environment = {**server.environment, **_without_proxy(_HOST)}
-    before = {name: os.environ.get(name) for name in environment}
-    os.environ.update(environment)
-    try:
+    with variables_set({**server.environment, **_without_proxy(_HOST)}):
         yield server
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
 
 
 def answers(url: str, password: str | None = None) -> bool:

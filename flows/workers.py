@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from flows.build_run import BuildOutcome, OpenRun, Order
 from flows.lazy_cluster import LazyClusterExecutor
 from tasks.core.executor import Executor
 from tasks.core.isolate import DocumentsFailed
-from tasks.core.step import Step
-from tasks.pipeline.backfill import backfill
+from tasks.pipeline.backfill import Together, backfill
 from tasks.pipeline.build import Build
 
 if TYPE_CHECKING:
     from distributed import Client
-
-
-class Together(Protocol):
-    """Runs steps, each after those that it needs. title: precedes the names of the steps where they are shown."""
-
-    def __call__(self, title: str, steps: Sequence[Step]) -> None: ...
 
 
 def carry_out(
@@ -67,6 +61,7 @@ def workers(order: Order, build: Build, here_seconds: float = 0.0) -> Iterator[C
     idle = dask.address is None and not (order.waves or build.parent is None or build.cold or build.expects_work())
     with contextlib.ExitStack() as stack:
 
+        @cache
         def client() -> Client:
             order.progress.doing("starting workers")
             from flows.cluster import private_cluster, send_spans  # Dask takes a second to load
@@ -82,24 +77,19 @@ def workers(order: Order, build: Build, here_seconds: float = 0.0) -> Iterator[C
             stack.callback(send_spans, connected)
             return connected
 
-        def executor(client: Client) -> Executor:
+        def executor() -> Executor:
             from dask.system import CPU_COUNT
 
             from flows.dask_executor import DaskExecutor
             from flows.process_executor import ProcessExecutor
             from flows.remote_cluster import LocalFilesExecutor
 
-            there = DaskExecutor(client, dask.patience_seconds)
+            there = DaskExecutor(client(), dask.patience_seconds)
             if isinstance(settings.store, Path) or (dask.address is None and dask.cluster is None):
                 return there
             readers = min(4, CPU_COUNT)  # on a machine that may be a small container
             return LocalFilesExecutor(there, stack.enter_context(ProcessExecutor(readers)))
 
-        def started() -> Executor:
-            return executor(client())
-
-        if idle or here_seconds:
-            yield lambda: LazyClusterExecutor(started, here_seconds)
-        else:
-            connected = client()
-            yield lambda: executor(connected)
+        if not (idle or here_seconds):
+            client()
+        yield lambda: executor() if client.cache_info().currsize else LazyClusterExecutor(executor, here_seconds)

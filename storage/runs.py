@@ -259,10 +259,14 @@ def ended_well(store: Store, run_id: str) -> bool:
     return ended is not None and ended.exit_code == 0
 
 
-def last_ended_well(store: Store, before: str) -> bool:
-    """Return True if the newest run that started before the run `before` ended with exit code 0."""
-    earlier = [run_id for run_id in _by_run(store) if run_id < before]
-    return bool(earlier) and ended_well(store, earlier[-1])
+def last_build(store: Store, before: str) -> RunStart | None:
+    """Return the start of the newest build or backfill before the run `before`; None if it did not end well."""
+    for run_id in reversed(_by_run(store)):
+        if run_id < before:
+            began = start_of(store, run_id)
+            if began is None or began.command in ("build", "backfill"):
+                return began if ended_well(store, run_id) else None
+    return None
 
 
 def may_have_replaced(store: Store, ref: Ref) -> bool:

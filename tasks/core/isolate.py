@@ -24,6 +24,7 @@ from schemas.tables import DOCUMENTS
 from storage.stores import open_store
 from storage.table_blobs import read_table
 from tasks.core.child import ending, import_path
+from tasks.core.executor import StoppedError, stopped
 from tasks.core.process_environment import worker_environment
 from tasks.core.stage import Job, stage_of
 
@@ -114,6 +115,8 @@ def _tried(job: Job, trials: Sequence[Rows], environment: Mapping[str, str]) -> 
     remaining = list(trials)
     while remaining:
         for trial in _in_a_process(job, tuple(remaining), environment):
+            if stopped():
+                raise StoppedError
             remaining.remove(trial.rows)
             yield trial
 
@@ -128,6 +131,7 @@ def _in_a_process(job: Job, trials: Sequence[Rows], environment: Mapping[str, st
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
+            process_group=0,  # so that Ctrl-C reaches only this process
         ) as child,
     ):
         try:

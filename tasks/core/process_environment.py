@@ -6,9 +6,10 @@ that read corpus files get only the variables that they need.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # child processes import this before anything else
@@ -23,6 +24,9 @@ _OF_A_READER = re.compile(
     r"|(OMP|OPENBLAS|MKL)_NUM_THREADS|MALLOC_\w+|ARROW_\w+|TESSDATA_PREFIX"
 )
 """The variables that configure Python, its libraries and tesseract."""
+
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+"""The variables that give native libraries one thread, as in workers: they are read when a library is loaded."""
 
 _OF_A_STORE = {
     **dict.fromkeys(("s3", "s3a"), ("AWS_",)),
@@ -42,6 +46,18 @@ _OF_A_NETWORK = re.compile(
 _NAMED = re.compile(r"\$\{?(\w+)\}?")
 
 _SECRET = re.compile(r"(^|_)(API_?)?(KEY|SECRET|TOKEN|PASSWORD)$", re.IGNORECASE)
+
+
+@contextlib.contextmanager
+def variables_set(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of this process's environment during the block."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
 
 
 def variables_of(url: str) -> frozenset[str]:

@@ -26,6 +26,9 @@ from tasks.pipeline.run_setup import RunSetup
 from tasks.registry import STEPS, WRITERS
 from tasks.stages.ingest import part as ingest_part
 
+LARGE_INDEX = 100_000
+"""The passages beyond which stages over the whole corpus take long, so that no refresh is small."""
+
 
 class CorpusRun(BaseRun, PartRunner):
     """A run that reads the corpus, and finds or makes its parts."""
@@ -64,20 +67,24 @@ class CorpusRun(BaseRun, PartRunner):
         """
         return self.corpus.expects_work
 
-    def expects_little(self) -> bool:
-        """Return True if the run probably changes little: same settings and software, and small files to read.
+    def expects_small_refresh(self) -> bool:
+        """Return True if little has changed since the last build, and the index is not large.
 
-        False after a run that did not end well, since a document may have ended its process. Call `preflight` first.
+        Settings and software are the same, and there are few changed files, all small. False after a build that did not
+        end well, since a document may have ended its process. Call `preflight` first.
         """
         manifest = None if self.parent is None else self.parent.manifest
-        return (
-            manifest is not None
-            and not self.cold
-            and manifest.configuration == self.configuration.published()
-            and manifest.environment == environment_fingerprint()
-            and self.corpus.has_little_to_read
-            and runs.last_ended_well(self.store, self.run_id)
-        )
+        if (
+            manifest is None
+            or self.cold
+            or manifest.corpus.passages > LARGE_INDEX
+            or manifest.configuration != self.configuration.published()
+            or manifest.environment != environment_fingerprint()
+            or not self.corpus.has_small_changes
+        ):
+            return False
+        last: Any = runs.last_build(self.store, self.run_id)
+        return last is not None and last.details["code"]["digest"] == code_digest()
 
     @property
     def labels(self) -> list[str]:

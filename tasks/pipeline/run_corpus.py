@@ -47,15 +47,16 @@ from tasks.stages.ingest.refused import (
     unread_files,
 )
 from tasks.stages.ingest.source_files import (
-    LITTLE_BYTES,
+    FEW_BYTES,
+    FEW_FILES,
     RECORDS,
     PassedOver,
     SourceFile,
     SourceFiles,
     batches,
+    bytes_to_read,
     digest_of_files,
     is_quick,
-    read_bytes,
 )
 
 
@@ -184,12 +185,14 @@ class RunCorpus:
         return runs.saw_other_files(self._runner.store, self._runner.report.corpus_files)
 
     @property
-    def has_little_to_read(self) -> bool:
-        """Whether the files that may have changed since the last version are few megabytes; a quick check."""
+    def has_small_changes(self) -> bool:
+        """Whether few files may have changed or are gone, which add up to a few megabytes; a quick check."""
         if self._sources is None or self._previous is None:
             return False
         unchanged = set(self._unchanged)
-        return sum(read_bytes(file) for file in self._sources.files if file.name not in unchanged) <= LITTLE_BYTES
+        changes = [file for file in self._sources.files if file.name not in unchanged]
+        gone = len(self._previous.files) - len(unchanged)
+        return max(gone, len(changes)) <= FEW_FILES and sum(map(bytes_to_read, changes)) <= FEW_BYTES
 
     @property
     def _settings(self) -> CorpusSettings:

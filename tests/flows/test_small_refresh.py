@@ -13,9 +13,10 @@ import pytest
 
 pytest.importorskip("prefect")
 
-from flows.build_run import BuildOutcome
+from flows.build_run import BuildOutcome, Order
 from flows.lazy_cluster import LazyClusterExecutor
 from flows.local import build_under_prefect
+from flows.workers import workers
 from schemas.config import Configuration
 from storage import runs
 from storage.folder import open_folder
@@ -25,16 +26,17 @@ from tasks.pipeline.backfill import Waves
 from tests.corpora import Documents, documents, write_corpus
 from tests.flows import children
 from tests.flows.built import Built
+from tests.flows.children import collect
 from tests.flows.commands import command, write_settings
 
 
-class Started(Exception):
+class WorkersNeeded(Exception):
     """A server or workers were started."""
 
 
 @contextlib.contextmanager
-def start(*_: object) -> Iterator[None]:
-    raise Started
+def refuse(*_: object) -> Iterator[None]:
+    raise WorkersNeeded
     yield
 
 
@@ -49,8 +51,8 @@ def first(memory: Path) -> Path:
 def chosen(first: Path, quick: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Settings of a copy whose corpus has changed by a document; neither a server nor workers can start."""
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    monkeypatch.setattr("flows.local.private_prefect", start)
-    monkeypatch.setattr("flows.cluster.private_cluster", start)
+    monkeypatch.setattr("flows.local.private_prefect", refuse)
+    monkeypatch.setattr("flows.cluster.private_cluster", refuse)
     shutil.copytree(first, quick / "store")
     return children.settings(quick / "store", write_corpus(quick / "corpus.jsonl", edited(documents(8))))
 
@@ -75,7 +77,7 @@ def test_what_takes_longer_than_workers_take_to_start_starts_them(
     chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flows.local._HERE_SECONDS", 1e-9)
-    with pytest.raises(Started):
+    with pytest.raises(WorkersNeeded):
         build(chosen)
 
 
@@ -94,39 +96,66 @@ def test_anything_larger_is_a_flow(
     chosen: dict[str, Any], changes: dict[str, Any], options: dict[str, Any], quick: Path
 ) -> None:
     changes |= {"store": str(quick / changes["store"])} if "store" in changes else {}
-    with pytest.raises(Started):
+    with pytest.raises(WorkersNeeded):
         build(chosen | changes, **options)
 
 
-def test_large_files_to_read_are_a_flow(chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.pipeline.run_corpus.LITTLE_BYTES", 100)
-    with pytest.raises(Started):
+@pytest.mark.parametrize(
+    "limit", ["run_corpus.FEW_BYTES", "run_corpus.FEW_FILES", "corpus_run.LARGE_INDEX", "corpus_run.code_digest"]
+)
+def test_large_changes_and_large_indexes_are_a_flow(
+    chosen: dict[str, Any], limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"tasks.pipeline.{limit}", (lambda: "another") if limit.endswith("digest") else 0)
+    with pytest.raises(WorkersNeeded):
         build(chosen)
 
 
 def test_after_a_run_that_did_not_end_well_a_refresh_is_a_flow(chosen: dict[str, Any]) -> None:
-    with pytest.raises(Started):
+    with pytest.raises(WorkersNeeded):
         build(chosen, cold=True)
-    with pytest.raises(Started):
+    collect(chosen["store"])  # a run of another command that ends well
+    with pytest.raises(WorkersNeeded):
         build(chosen)
 
 
 def test_heavy_calls_run_here_for_so_long_and_then_on_workers() -> None:
     there: list[InlineExecutor] = []
 
-    def workers() -> InlineExecutor:
+    def start() -> InlineExecutor:
         there.append(InlineExecutor())
         return there[-1]
 
     heavy = [Call(str(number), sum, ([number, 1],)) for number in range(3)]
-    executor = LazyClusterExecutor(workers, 60.0)
+    executor = LazyClusterExecutor(start, 60.0)
     assert [result for _, result in executor.run(heavy)] == [1, 2, 3]
     assert not there
     assert [result for _, result in executor.run([*heavy, Call("asking", sum, ([1],), asks=True)])] == [1, 2, 3, 1]
     assert len(there) == 1
-    executor = LazyClusterExecutor(workers, 1e-9)
+    executor = LazyClusterExecutor(start, 1e-9)
     assert [result for _, result in executor.run(heavy)] == [1, 2, 3]
     assert len(there) == 2
+
+
+def test_steps_that_begin_again_share_the_workers(
+    chosen: dict[str, Any], quick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[object] = []
+
+    @contextlib.contextmanager
+    def cluster(*_: object) -> Iterator[object]:
+        starts.append(object())
+        yield starts[-1]
+
+    monkeypatch.setattr("flows.cluster.private_cluster", cluster)
+    monkeypatch.setattr("flows.cluster.send_spans", lambda client: None)
+    monkeypatch.setattr("flows.dask_executor.DaskExecutor", lambda client, seconds: InlineExecutor())
+    order = Order(Configuration.model_validate(chosen), Silent())
+    with order.open() as run, workers(order, run.build, 1e-9) as executor:
+        heavy = [Call(str(number), sum, ([number, 1],)) for number in range(3)]
+        for _ in range(2):
+            assert [result for _, result in executor().run(heavy)] == [1, 2, 3]
+    assert len(starts) == 1
 
 
 @pytest.mark.slow

@@ -99,7 +99,7 @@ _COMPRESSIBLE: frozenset[Kind] = frozenset({"json", "json-lines", "csv", "tsv"})
 _BLOBS = "blobs"
 _QUICK_BYTES = 64 << 20
 _QUICK_FILES = 10_000
-LITTLE_BYTES = 4 << 20  # of files that a small refresh reads
+FEW_BYTES, FEW_FILES = 4 << 20, 500
 _BATCH_BYTES, _BATCH_FILES = 64 << 20, 2_000  # the maximum number of bytes and of files in a batch
 _SWELLS = 6  # approximate expansion of compressed records
 _MAGIC = re.compile(r"[*?\[]")
@@ -362,15 +362,17 @@ def batches(files: Iterable[SourceFile]) -> Iterator[tuple[SourceFile, ...]]:
         yield tuple(group)
 
 
-def read_bytes(file: SourceFile) -> int:
-    """Return the approximate number of bytes to read, after decompression."""
+def bytes_to_read(file: SourceFile) -> float:
+    """Return the approximate number of bytes of a file after decompression; infinite where only reading shows it."""
+    if file.kind == RECORDS or (file.place and not file.size):
+        return math.inf
     return file.size * (_SWELLS if file.compression else 1)
 
 
 def is_quick(files: Iterable[SourceFile]) -> bool:
     """Return whether one process can read all files in a few seconds; remote files, HTML etc. take longer."""
     slow = {format_.kind for format_ in FORMATS}
-    sizes = [math.inf if file.place or file.kind in slow else read_bytes(file) for file in files]
+    sizes = [math.inf if file.place or file.kind in slow else bytes_to_read(file) for file in files]
     return sum(sizes) <= _QUICK_BYTES and len(sizes) <= _QUICK_FILES
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import pickle
 import socket
@@ -16,9 +17,12 @@ from indexmill.store.layout import FORMAT_VERSION
 from schemas.corpus import CorpusSettings, FieldNames
 from tasks.stages.ingest import source_files
 from tasks.stages.ingest.source_files import (
+    RECORDS,
     NoCorpusFile,
+    SourceFile,
     as_it_is_now,
     batches,
+    bytes_to_read,
     digest_of_files,
     find,
     kind_of,
@@ -380,3 +384,9 @@ def test_a_file_that_cannot_be_looked_at_is_not_a_deleted_one(tmp_path: Path) ->
     assert found == next(iter(find(chosen).files))  # as it would be listed: its reader says that it leads nowhere
     assert found is not None
     assert (found.size, found.token) == (0, "")
+
+
+def test_how_much_there_is_to_read_is_not_known_of_a_table() -> None:
+    assert bytes_to_read(SourceFile("a.json", "a.json", "json", size=7)) == 7
+    assert bytes_to_read(SourceFile("a.json.gz", "a.json.gz", "json", compression="gzip", size=7)) > 7
+    assert bytes_to_read(SourceFile("documents", "documents", RECORDS)) == math.inf
