@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from indexmill.models.chat import LARGEST_ANSWER
+from indexmill.models.llm import Completion, Request
 from indexmill.models.llm_errors import LlmError
 from indexmill.models.openai_llm import OpenAiLlm
 from indexmill.models.readable import BadAnswer
@@ -16,7 +17,7 @@ from indexmill.store.canonical import strict_json
 from storage.batches import Batch
 from storage.protocol import Store
 from storage.tombstones import forgotten
-from tasks.llm.answer_parsing import read
+from tasks.llm.answer_parsing import read, repeats_items, salvaged
 from tasks.llm.drafts import request_of
 from tasks.llm.prompt_results import RequestRecord
 
@@ -25,9 +26,10 @@ from tasks.llm.prompt_results import RequestRecord
 class BatchResults:
     """The results of a batch.
 
-    good_answers: questions with a good answer, in the ledger. unusable: questions with an invalid answer. unanswered:
-    the other questions. ignored: lines that match no open question. input_tokens, output_tokens: the cost of all
-    answers, good or bad. aside: the keys of questions that a new batch would not answer either.
+    good_answers: questions with a good answer, in the ledger. salvaged: those whose answer was cut off. unusable:
+    questions with an invalid answer. unanswered: the other questions. ignored: lines that match no open question.
+    input_tokens, output_tokens: the cost of all answers, good or bad. aside: the keys of questions that a new batch
+    would not answer either.
     """
 
     good_answers: int = 0
@@ -36,6 +38,7 @@ class BatchResults:
     ignored: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    salvaged: int = 0
     aside: set[str] = field(default_factory=set)
 
     @property
@@ -46,6 +49,7 @@ class BatchResults:
                 "llm_calls": self.good_answers + self.unusable,
                 "llm_input_tokens": self.input_tokens,
                 "llm_output_tokens": self.output_tokens,
+                "llm_salvaged": self.salvaged,
                 "llm_tokens": self.input_tokens + self.output_tokens,
                 "llm_batch_input_tokens": self.input_tokens,
                 "llm_batch_output_tokens": self.output_tokens,
@@ -98,7 +102,7 @@ def collect(
         came.input_tokens += completion.input_tokens
         came.output_tokens += completion.output_tokens
         try:
-            value = read(completion, request.schema)
+            value = _value(completion, request, came)
         except BadAnswer as bad:
             came.unusable += 1
             came.aside.add(question.key)
@@ -110,6 +114,21 @@ def collect(
     came.unanswered += len(questions)
     came.aside |= set(questions) if endless else set()
     return came
+
+
+def _value(completion: Completion, request: Request, came: BatchResults) -> dict[str, Any]:
+    """Return the value of an answer, or what is complete of one that was cut off in a loop; raises BadAnswer.
+
+    A direct call would repair other answers that were cut off; a loop would end the same way.
+    """
+    try:
+        return read(completion, request.schema)
+    except BadAnswer:
+        rest = salvaged(completion, request.schema)
+        if rest is None or not repeats_items(rest):
+            raise
+        came.salvaged += 1
+        return rest
 
 
 def _lines(files: Iterable[Path]) -> Iterator[Mapping[str, Any] | None]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,7 @@ from storage import batches, runs
 from storage.lease import acquire
 from tasks.core.executor import StoppedError
 from tasks.llm import batch_steps, collect
+from tasks.llm.answer_parsing import list_schema, string
 from tasks.llm.ask import LlmAccess
 from tasks.llm.batch_steps import Rhythm
 from tasks.llm.prompt_results import PromptRefusal
@@ -163,6 +165,20 @@ def test_an_answer_of_no_use_is_paid_and_left_to_a_direct_call(server: LlmServer
     done = answered(bench.store, LlmAccess(bench.settings(), Purse()), questions(6), run_id="later")
     assert done.counts["llm_calls"] == 1
     nothing_paid_twice(server, bench, 6)
+
+
+def test_what_is_complete_of_an_answer_in_a_loop_is_used_at_once(server: LlmServer, bench: Bench) -> None:
+    schema = {"type": "object", "properties": {"names": list_schema(9, string(9))}, "required": ["names"]}
+    asked = [dataclasses.replace(question, schema=schema) for question in questions(6)]
+    spoiled = bench.key(asked[4])
+    server.answer = lambda chat: {"names": ["Vell"] * 40}
+    server.batches.plan = Plan(outcomes=lambda key: "truncated" if key == spoiled else None)
+    counts = bench.fill(asked)
+    assert (counts["llm_batch_answers"], counts["llm_batch_unusable"], counts["llm_salvaged"]) == (5, 0, 1)
+    done = answered(bench.store, LlmAccess(bench.settings(), Purse()), asked, run_id="later")
+    assert done.counts["llm_calls"] == 0
+    assert {*done.results[4].value["names"]} == {"Vell"}
+    nothing_paid_twice(server, bench, 0)
 
 
 @pytest.mark.parametrize(("fault", "reason"), [("refusal", "declined"), ("content-filter", "filtered")])
