@@ -218,5 +218,5 @@ def test_a_failing_disk_loses_nothing_and_says_what_to_do(forks: Forks, first: J
 @pytest.mark.parametrize("mode", ["torn", "short", "enospc", "eio", "erofs", "eacces", "full"])
 def test_a_failing_disk_at_many_boundaries(forks: Forks, first: Job, refresh: Job, mode: str) -> None:
     job = refresh if mode in ("short", "eio") else first
-    ends = failing(forks, job, job.sample(len(job.crossed) // (3 if WHOLE else 60)), mode)
+    ends = failing(forks, job, job.sample(len(job.crossed) // (3 if WHOLE else 120)), mode)
     assert mode == "torn" or any(ended.code for ended in ends)
