@@ -1,4 +1,4 @@
-"""Where the calls of a run are computed: in its process, on workers of its own, or on a running cluster."""
+"""Carry out a run: its steps, whose calls are computed in its process, on its own workers or on a running cluster."""
 
 from __future__ import annotations
 

@@ -115,8 +115,6 @@ def _tried(job: Job, trials: Sequence[Rows], environment: Mapping[str, str]) -> 
     remaining = list(trials)
     while remaining:
         for trial in _in_a_process(job, tuple(remaining), environment):
-            if stopped():
-                raise StoppedError
             remaining.remove(trial.rows)
             yield trial
 
@@ -140,6 +138,8 @@ def _in_a_process(job: Job, trials: Sequence[Rows], environment: Mapping[str, st
             pickle.dump((job, trials), child.stdin)
             child.stdin.flush()  # stdin stays open: the child ends when this process does
             for number in range(len(trials) + 1):
+                if stopped():
+                    raise StoppedError
                 try:
                     message = pickle.load(child.stdout)  # noqa: S301 - from our own child
                 except (EOFError, pickle.UnpicklingError):

@@ -83,8 +83,9 @@ class CorpusRun(BaseRun, PartRunner):
             or not self.corpus.has_small_changes
         ):
             return False
-        last: Any = runs.last_build(self.store, self.run_id)
-        return last is not None and last.details["code"]["digest"] == code_digest()
+        last = runs.last_build(self.store, self.run_id)
+        code = None if last is None else last.details.get("code")
+        return isinstance(code, dict) and code.get("digest") == code_digest()
 
     @property
     def labels(self) -> list[str]:

@@ -47,8 +47,6 @@ from tasks.stages.ingest.refused import (
     unread_files,
 )
 from tasks.stages.ingest.source_files import (
-    FEW_BYTES,
-    FEW_FILES,
     RECORDS,
     PassedOver,
     SourceFile,
@@ -58,6 +56,9 @@ from tasks.stages.ingest.source_files import (
     digest_of_files,
     is_quick,
 )
+
+FEW_BYTES, FEW_FILES = 4 << 20, 500
+"""The most bytes to read, and the most files that were changed or deleted, of a small refresh."""
 
 
 class RunCorpus:

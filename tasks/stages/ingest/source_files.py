@@ -99,7 +99,6 @@ _COMPRESSIBLE: frozenset[Kind] = frozenset({"json", "json-lines", "csv", "tsv"})
 _BLOBS = "blobs"
 _QUICK_BYTES = 64 << 20
 _QUICK_FILES = 10_000
-FEW_BYTES, FEW_FILES = 4 << 20, 500
 _BATCH_BYTES, _BATCH_FILES = 64 << 20, 2_000  # the maximum number of bytes and of files in a batch
 _SWELLS = 6  # approximate expansion of compressed records
 _MAGIC = re.compile(r"[*?\[]")

@@ -169,13 +169,13 @@ def test_an_answer_of_no_use_is_paid_and_left_to_a_direct_call(server: LlmServer
 
 def test_what_is_complete_of_an_answer_in_a_loop_is_used_at_once(server: LlmServer, bench: Bench) -> None:
     schema = {"type": "object", "properties": {"names": list_schema(9, string(9))}, "required": ["names"]}
-    asked = [dataclasses.replace(question, schema=schema) for question in questions(6)]
-    spoiled = bench.key(asked[4])
+    requests = [dataclasses.replace(request, schema=schema) for request in questions(6)]
+    spoiled = bench.key(requests[4])
     server.answer = lambda chat: {"names": ["Vell"] * 40}
     server.batches.plan = Plan(outcomes=lambda key: "truncated" if key == spoiled else None)
-    counts = bench.fill(asked)
+    counts = bench.fill(requests)
     assert (counts["llm_batch_answers"], counts["llm_batch_unusable"], counts["llm_salvaged"]) == (5, 0, 1)
-    done = answered(bench.store, LlmAccess(bench.settings(), Purse()), asked, run_id="later")
+    done = answered(bench.store, LlmAccess(bench.settings(), Purse()), requests, run_id="later")
     assert done.counts["llm_calls"] == 0
     assert {*done.results[4].value["names"]} == {"Vell"}
     nothing_paid_twice(server, bench, 0)
